@@ -1,0 +1,34 @@
+"""What happened to a lock, in the past tense, and how much of it is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+EventKind = Literal["granted", "queued", "handed_over", "released", "withdrawn", "expired", "broken"]
+HistoryLevel = Literal["none", "notable", "all"]
+
+NOTABLE: frozenset[EventKind] = frozenset({"expired", "broken"})
+HISTORY_LEVELS: tuple[HistoryLevel, ...] = ("none", "notable", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened. Events of one key are numbered without gaps, in their order."""
+
+    key: str
+    number: int
+    kind: EventKind
+    at: float  # the store's clock
+    token: int
+    owner: str | None = None
+    by: str | None = None
+    reason: str | None = None
+
+
+def is_kept(kind: EventKind, level: HistoryLevel) -> bool:
+    """Tell whether an event of this kind belongs into a history of this level.
+
+    A break is always kept: somebody took a lock away from somebody, and that must be found again.
+    """
+    return level == "all" or kind == "broken" or (level == "notable" and kind in NOTABLE)

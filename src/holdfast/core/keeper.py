@@ -1,0 +1,200 @@
+"""What a client has to keep alive, and when: its leases and its tickets.
+
+Pure bookkeeping, safe to use from one thread at a time. A runner asks for the next `Renew`, sends it,
+and reports what came of it; the keeper says who has to be told what.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from holdfast import errors
+from holdfast.core.plans import Grant, Roll
+from holdfast.core.requests import (
+    RefreshTicket,
+    Renew,
+    Renewed,
+    RenewLease,
+    Signal,
+)
+from holdfast.core.settings import Settings
+
+BATCH = 2000  # leases in one request: 10,000 leases are five requests
+
+# Renew what is due within this part of the ttl, too: leases taken at different times then travel together.
+EARLY = 0.1
+
+
+@dataclass(slots=True)
+class Kept:
+    """A lease in a keeper's care, and the truth about its trust."""
+
+    grant: Grant
+    trusted_until: float
+    renew_at: float
+    margin: float
+    stop_at: float = math.inf  # max_hold: no end later than this
+    failures: int = 0
+    trouble: str | None = None
+    lost: errors.LeaseLost | None = None
+
+    def loss(self, now: float) -> errors.LeaseLost | None:
+        """Return why the lease is lost at *now*, or None while it can be trusted."""
+        if self.lost is None and now >= self.trusted_until:
+            reason = "store unreachable" if self.trouble else "expired"
+            if self.trusted_until >= self.stop_at - self.margin:
+                reason = "max_hold reached"
+            self.lose(reason, detail=self.trouble)
+        return self.lost
+
+    def lose(self, reason: str, *, by: str | None = None, detail: str | None = None) -> bool:
+        """Mark the lease as lost, for good; the first reason stands. Return whether it was the first."""
+        if self.lost is not None:
+            return False
+        self.lost = errors.LeaseLost(self.grant.key, reason, token=self.grant.token, by=by, detail=detail)
+        return True
+
+
+@dataclass(slots=True)
+class _Ticket:
+    key: str
+    attempt: str
+    refresh_at: float
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class Keeper:
+    """The leases and tickets of one client."""
+
+    settings: Settings
+    roll: Roll
+    leases: dict[str, Kept] = field(default_factory=dict)
+    tickets: dict[str, _Ticket] = field(default_factory=dict)
+
+    def keep(self, grant: Grant, *, asked: float, max_hold: float | None) -> Kept:
+        """Take a lease into care. *asked* is when its grant was asked for."""
+        kept = Kept(
+            grant=grant,
+            trusted_until=grant.trusted_until,
+            renew_at=asked + grant.ttl * self.settings.renew_at,
+            margin=self.settings.margin_for(grant.ttl),
+            stop_at=math.inf if max_hold is None else asked + max_hold,
+        )
+        if asked + grant.ttl >= kept.stop_at:
+            kept.renew_at = math.inf
+        self.leases[grant.attempt] = kept
+        return kept
+
+    def drop(self, attempt: str) -> None:
+        """Stop renewing a lease."""
+        self.leases.pop(attempt, None)
+
+    def wait(self, key: str, attempt: str, now: float) -> None:
+        """Take a ticket into care."""
+        self.tickets[attempt] = _Ticket(key, attempt, now + self.settings.heartbeat)
+
+    def leave(self, attempt: str) -> None:
+        """Stop refreshing a ticket."""
+        self.tickets.pop(attempt, None)
+
+    def next_at(self) -> float:
+        """Return when there is something to do next; infinity when there is nothing."""
+        return min(
+            min((min(kept.renew_at, kept.trusted_until) for kept in self.leases.values()), default=math.inf),
+            min((ticket.refresh_at for ticket in self.tickets.values()), default=math.inf),
+        )
+
+    def overdue(self, now: float) -> list[Kept]:
+        """Return the leases whose trust has ended unrenewed; they are lost and no longer kept."""
+        over = [kept for kept in self.leases.values() if kept.loss(now) is not None]
+        for kept in over:
+            self.drop(kept.grant.attempt)
+        return over
+
+    def hurry(self, attempt: str, now: float) -> None:
+        """Ask about this lease or ticket at once: a signal says that something happened to it."""
+        if kept := self.leases.get(attempt):
+            kept.renew_at = now
+
+    def due(self, now: float) -> Renew | None:
+        """Return the request for everything that is due, or None. At most `BATCH` leases and tickets."""
+        due = [kept for kept in self.leases.values() if kept.renew_at <= now]
+        if due:  # others then ride along, but for those that failed: they keep their own backoff
+            due += [
+                kept
+                for kept in self.leases.values()
+                if now < kept.renew_at <= now + EARLY * kept.grant.ttl and not kept.failures
+            ]
+        leases = [
+            RenewLease(kept.grant.key, kept.grant.attempt, kept.grant.token, self._ttl(kept, now))
+            for kept in due[:BATCH]
+        ]
+        tickets = [t for t in self.tickets.values() if t.refresh_at <= now][:BATCH]
+        if not leases and not tickets:
+            return None
+        patience = self.settings.patience
+        return Renew(
+            leases=tuple(leases),
+            tickets=tuple(RefreshTicket(t.key, t.attempt, patience) for t in tickets),
+        )
+
+    def answered(self, request: Renew, answer: Renewed, *, asked: float) -> tuple[list[Kept], list[Signal]]:
+        """Take in an answer. Return the leases that are lost, and signals for those who wait."""
+        lost: list[Kept] = []
+        for lease, said in zip(request.leases, answer.leases, strict=True):
+            kept = self.leases.get(lease.attempt)
+            if kept is None or kept.grant.token != lease.token:
+                continue  # released, or another client's business, while we asked
+            if said.outcome == "unknown":
+                self._postpone(kept, "the store could not look in time", asked)
+            elif said.outcome == "lost":
+                kept.lose(_reason(said.why), by=said.by, detail=said.reason)
+                self.drop(lease.attempt)
+                lost.append(kept)
+            elif kept.lost is None:
+                self._extend(kept, lease.ttl, asked)
+        signals: list[Signal] = []
+        for refresh, told in zip(request.tickets, answer.tickets, strict=True):
+            ticket = self.tickets.get(refresh.attempt)
+            if ticket is None:
+                continue
+            ticket.failures = 0
+            ticket.refresh_at = asked + self.settings.heartbeat
+            if told.outcome != "waiting":
+                signals.append(Signal("granted", ticket.key, ticket.attempt))
+            elif told.head:
+                signals.append(Signal("head", ticket.key, ticket.attempt, told.expires_in))
+        return lost, signals
+
+    def failed(self, request: Renew, error: errors.StoreError, *, now: float) -> None:
+        """Take in a failure: try again later, each after its own backoff. An error is not a loss."""
+        for lease in request.leases:
+            if kept := self.leases.get(lease.attempt):
+                self._postpone(kept, str(error), now)
+        for refresh in request.tickets:
+            if ticket := self.tickets.get(refresh.attempt):
+                ticket.failures += 1
+                ticket.refresh_at = now + self.settings.backoff.delay(ticket.failures, self.roll())
+
+    def _ttl(self, kept: Kept, now: float) -> float:
+        """Return the ttl to ask for: never past max_hold."""
+        return min(kept.grant.ttl, max(kept.stop_at - now, 0.0))
+
+    def _extend(self, kept: Kept, ttl: float, asked: float) -> None:
+        kept.failures = 0
+        kept.trouble = None
+        kept.trusted_until = max(kept.trusted_until, asked + ttl - kept.margin)
+        kept.renew_at = asked + ttl * self.settings.renew_at
+        if asked + ttl >= kept.stop_at:
+            kept.renew_at = math.inf  # max_hold: this was the last renewal
+
+    def _postpone(self, kept: Kept, trouble: str, now: float) -> None:
+        kept.failures += 1
+        kept.trouble = trouble
+        kept.renew_at = now + self.settings.backoff.delay(kept.failures, self.roll())
+
+
+def _reason(why: str | None) -> str:
+    return "released" if why == "already" else why or "unknown"

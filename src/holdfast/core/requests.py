@@ -1,0 +1,322 @@
+"""What a store can be asked, and what it answers. One request is one round trip.
+
+Requests and answers are plain frozen data, so that plans can be tested by hand, simulated, and sent
+over a wire. Times are the store's (`now`, `*_at`, seconds since the epoch); durations are seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+A_co = TypeVar("A_co", covariant=True)
+
+Why = Literal["already", "expired", "taken over", "broken", "unknown", "free"]
+LockState = Literal["held", "expired", "free"]
+SignalKind = Literal["granted", "head", "lost"]
+
+DEFAULT_LIMIT = 64
+
+
+class Request(Generic[A_co]):
+    """Something to ask a store, with the type of its answer."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Where a request comes from: told to whoever has to wait, and where signals are sent."""
+
+    instance: str
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acquire(Request["Granted | Queued | Busy | TooManyHolds | NotHeld"]):
+    """Take *key*, or join its queue when *wait* is set.
+
+    Asking twice is harmless: the attempt id says that it is the same try. So a lost answer is simply
+    asked for again; and asking again is how a waiter claims a lock that was handed to it.
+    """
+
+    key: str
+    attempt: str
+    owner: str
+    ttl: float
+    client: Client
+    wait: bool = False
+    limit: int = DEFAULT_LIMIT  # of holds by one owner; 1: not reentrant
+    patience: float = 15.0  # how long our ticket lives without a sign of life
+    claim: float = 5.0  # how long a grant handed to our ticket waits for us
+    now: float | None = None  # None: the store's own clock decides (always, outside tests)
+
+
+@dataclass(frozen=True, slots=True)
+class RenewLease:
+    """One lease of a `Renew` batch."""
+
+    key: str
+    attempt: str
+    token: int
+    ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshTicket:
+    """One ticket of a `Renew` batch."""
+
+    key: str
+    attempt: str
+    patience: float
+
+
+@dataclass(frozen=True, slots=True)
+class Renew(Request["Renewed"]):
+    """Move the ends of all these leases and tickets; never of one whose end has come."""
+
+    leases: tuple[RenewLease, ...] = ()
+    tickets: tuple[RefreshTicket, ...] = ()
+    now: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Request["Released | NotHeld"]):
+    """Give up one hold. The last one frees the lock or hands it to the next ticket.
+
+    *retire* remembers the attempt, so that a copy of its Acquire that is still under way cannot take
+    the lock later.
+    """
+
+    key: str
+    attempt: str
+    token: int
+    retire: bool = False
+    now: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw(Request["Withdrawn | NotHeld"]):
+    """Leave the queue, or give back whatever the attempt was granted; the attempt is over."""
+
+    key: str
+    attempt: str
+    now: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Break(Request["Broken | NotHeld"]):
+    """Take the lock away from whoever holds it. For operators.
+
+    With *token* only that lease is broken: what an operator saw a moment ago, and nobody after it.
+    """
+
+    key: str
+    by: str
+    reason: str
+    token: int | None = None
+    now: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inspect(Request["LockView | None"]):
+    """Look at one lock; None if the key was never used, or long ago."""
+
+    key: str
+    now: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class List(Request["Page"]):
+    """Look at many locks in the order of their keys, a page at a time."""
+
+    prefix: str = ""
+    owner: str | None = None
+    type: str | None = None
+    state: LockState | None = None
+    after: str = ""  # the last key of the page before
+    limit: int = 100
+    now: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class History(Request["tuple[Event, ...]"]):
+    """Read the newest *limit* events of a key, oldest first."""
+
+    key: str
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep(Request["Swept"]):
+    """Settle and forget what is over, at most *limit* of each kind, walking the keys from *after*."""
+
+    limit: int = 1000
+    after: str = ""
+    idle: float = 3600.0  # forget free locks that nobody used for this long
+    keep_history: float = 30 * 86400.0
+    now: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has a lock, as others are told."""
+
+    owner: str
+    host: str
+    pid: int
+    token: int
+    held_for: float
+    claimed: bool = True
+
+    def __str__(self) -> str:
+        text = f"{self.owner} (host {self.host}, pid {self.pid}) for {self.held_for:.1f} s"
+        return text if self.claimed else f"{text}, handed over and not claimed yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """Somebody in the queue, as others are told."""
+
+    owner: str
+    host: str
+    pid: int
+    waiting_for: float
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """It is ours, from now for *expires_in*."""
+
+    token: int
+    expires_in: float
+    holds: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """We have a ticket. *position* 1 is the head."""
+
+    position: int
+    holder: Holder
+    expires_in: float
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Somebody else has it, and we did not want to wait."""
+
+    holder: Holder
+    expires_in: float
+
+
+@dataclass(frozen=True, slots=True)
+class TooManyHolds:
+    """The owner holds it *holds* times already, and that is its limit."""
+
+    holds: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotHeld:
+    """Nothing was done, because the attempt holds nothing here."""
+
+    why: Why
+    by: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """One hold less. *next* is the owner it was handed to, if it was."""
+
+    holds: int = 0
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The attempt is over. *next* is the owner its grant was handed to, if it had one."""
+
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """It was taken from *holder*. *next* is the owner it was handed to, if it was."""
+
+    holder: Holder
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseAnswer:
+    """What became of one lease of a batch: see Renew in the protocol."""
+
+    outcome: Literal["renewed", "held", "lost", "unknown"]
+    expires_in: float = 0.0
+    why: Why | None = None
+    by: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TicketAnswer:
+    """What became of one ticket of a batch: still waiting, handed the lock, or gone."""
+
+    outcome: Literal["waiting", "handed", "gone"]
+    head: bool = False
+    expires_in: float = 0.0  # of the lease that is waited for
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """The answers to a batch, in its order."""
+
+    leases: tuple[LeaseAnswer, ...] = ()
+    tickets: tuple[TicketAnswer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LockView:
+    """One lock as it stands."""
+
+    key: str
+    state: LockState
+    token: int
+    holder: Holder | None
+    expires_in: float
+    holds: int
+    waiting: int
+    waiters: tuple[Waiter, ...] = ()  # the first hundred; only when one lock is inspected
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some locks, and the key to go on after, if there are more."""
+
+    locks: tuple[LockView, ...]
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep did, and the key to go on after; None when it has seen them all."""
+
+    expired: int = 0
+    tickets: int = 0
+    locks: int = 0
+    ended: int = 0
+    history: int = 0
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A hint to the client that has *attempt*: asking again, or looking at the clock, is worth it."""
+
+    kind: SignalKind
+    key: str
+    attempt: str
+    expires_in: float = 0.0

@@ -1,0 +1,176 @@
+"""Every exception that holdfast raises: one tree, with fields and not only text.
+
+`HoldfastError` is the root. `CODES` gives each class its exit code for the command line and its
+status for HTTP, in one place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.core.requests import Holder
+
+
+class HoldfastError(Exception):
+    """The root of all errors of this package."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross process boundaries; by default only ``args`` would, without the fields.
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+def _rebuild(kind: type[HoldfastError], args: tuple[Any, ...], fields: dict[str, Any]) -> HoldfastError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
+
+class LockTimeout(HoldfastError, TimeoutError):
+    """The lock was not free in time. Says who has it and what our place was."""
+
+    def __init__(
+        self,
+        key: str,
+        *,
+        waited: float,
+        holder: Holder | None = None,
+        expires_in: float | None = None,
+        position: int | None = None,
+    ) -> None:
+        self.key = key
+        self.waited = waited
+        self.holder = holder
+        self.expires_in = expires_in
+        self.position = position
+        super().__init__(self._explain())
+
+    def _explain(self) -> str:
+        after = f"gave up after {self.waited:.1f} s" if self.waited else "not waiting"
+        if self.holder is None:
+            return f"{self.key!r} was not granted ({after})"
+        text = f"{self.key!r} is held by {self.holder}"
+        if self.expires_in is not None:
+            text += f", lease ends in {max(self.expires_in, 0):.1f} s unless renewed"
+        if self.position is not None:
+            text += f"; we were number {self.position} in the queue"
+        return f"{text} ({after})"
+
+
+class LeaseLost(HoldfastError):
+    """We no longer hold the lock. Whatever it protected may be in other hands."""
+
+    def __init__(
+        self, key: str, reason: str, *, token: int, by: str | None = None, detail: str | None = None
+    ) -> None:
+        self.key = key
+        self.reason = reason
+        self.token = token
+        self.by = by
+        self.detail = detail
+        text = f"lease of {key!r} (token {token}) is lost: {reason}"
+        if by:
+            text += f" by {by}"
+        if detail:
+            text += f" ({detail})"
+        super().__init__(text)
+
+
+class NotHeld(HoldfastError, RuntimeError):
+    """Asked to release what is not (or no longer, or not by this owner) held."""
+
+    def __init__(self, key: str, why: str, *, detail: str | None = None) -> None:
+        self.key = key
+        self.why = why
+        self.detail = detail
+        super().__init__(f"{key!r} is not held: {why}" + (f" ({detail})" if detail else ""))
+
+
+class ReentryLimit(HoldfastError, RuntimeError):
+    """The owner has entered this lock as often as it may."""
+
+    def __init__(self, key: str, *, owner: str, holds: int, limit: int) -> None:
+        self.key = key
+        self.owner = owner
+        self.holds = holds
+        self.limit = limit
+        hint = (
+            "release it first, or ask with another owner="
+            if limit == 1
+            else "is a release missing, or the recursion endless?"
+        )
+        super().__init__(
+            f"{key!r} is already held {holds} times by {owner}, and the limit is {limit}: {hint}"
+        )
+
+
+class Closed(HoldfastError, RuntimeError):
+    """The client was used after it was closed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is closed; make a new one")
+
+
+class InvalidKey(HoldfastError, ValueError):
+    """The key cannot name a lock."""
+
+    def __init__(self, key: object, reason: str) -> None:
+        self.key = key
+        self.reason = reason
+        shown = repr(key)
+        if len(shown) > 60:
+            shown = f"{shown[:57]}…"
+        super().__init__(f"key {shown} {reason}")
+
+
+class SettingsError(HoldfastError, ValueError):
+    """A setting, or a combination of settings, that cannot work."""
+
+
+class StoreError(HoldfastError):
+    """The store could not answer as it should."""
+
+
+class StoreUnavailable(StoreError):
+    """The store did not answer, and the request was certainly not applied. Worth asking again."""
+
+
+class OutcomeUnknown(StoreError):
+    """The request may or may not have been applied. Ask again with the same attempt."""
+
+
+class SchemaMismatch(StoreError):
+    """The tables are of a version that this release does not know."""
+
+
+class StoreMisconfigured(StoreError):
+    """The store cannot work until somebody changes something: path, rights, settings."""
+
+
+class StoreCorrupt(StoreError):
+    """The store's data are damaged or are not what they should be."""
+
+
+CODES: dict[type[HoldfastError], tuple[int, int]] = {
+    # class: (exit code of the command line, HTTP status)
+    LockTimeout: (75, 409),  # EX_TEMPFAIL: try again later
+    LeaseLost: (76, 410),
+    NotHeld: (77, 409),
+    ReentryLimit: (78, 409),
+    Closed: (70, 503),
+    InvalidKey: (64, 422),  # EX_USAGE
+    SettingsError: (64, 422),
+    StoreUnavailable: (69, 503),  # EX_UNAVAILABLE
+    OutcomeUnknown: (69, 503),
+    SchemaMismatch: (79, 500),
+    StoreMisconfigured: (79, 500),
+    StoreCorrupt: (74, 500),  # EX_IOERR
+    StoreError: (74, 500),
+    HoldfastError: (70, 500),  # EX_SOFTWARE
+}
+
+
+def exit_code(error: HoldfastError) -> int:
+    """Return the command line's exit code for *error*."""
+    return next(CODES[kind][0] for kind in type(error).__mro__ if kind in CODES)

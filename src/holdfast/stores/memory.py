@@ -1,0 +1,575 @@
+"""Locks in this process only: the reference store, the shortest honest reading of the protocol.
+
+`memory://` is private to its client; `memory://name` is shared by all clients of the process that say
+that name. Keys live in shards, each with its own mutex, held for dictionary work only: different keys
+do not wait for one another, and nothing is ever awaited inside.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+from urllib.parse import urlsplit
+
+from holdfast.clock import boot_time
+from holdfast.core import keys
+from holdfast.core.events import Event, EventKind, HistoryLevel, is_kept
+from holdfast.core.requests import (
+    Acquire,
+    Break,
+    Broken,
+    Busy,
+    Client,
+    Granted,
+    History,
+    Holder,
+    Inspect,
+    LeaseAnswer,
+    List,
+    LockState,
+    LockView,
+    NotHeld,
+    Page,
+    Queued,
+    RefreshTicket,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+    RenewLease,
+    Request,
+    Signal,
+    Sweep,
+    Swept,
+    TicketAnswer,
+    TooManyHolds,
+    Waiter,
+    Withdraw,
+    Withdrawn,
+)
+from holdfast.stores.base import (
+    REMEMBER,
+    WAITERS_SHOWN,
+    Listener,
+    StoreOptions,
+    Traits,
+    micros,
+)
+
+A = TypeVar("A")
+Post = list[tuple[str, Signal]]  # signals to send once the mutex is free: (instance, signal)
+
+SHARDS = 64
+
+
+class _Hold:
+    __slots__ = ("claimed", "end")
+
+    def __init__(self, end: int, claimed: bool) -> None:
+        self.end = end
+        self.claimed = claimed
+
+
+class _Ticket:
+    __slots__ = ("claim", "client", "end", "owner", "queued_at")
+
+    def __init__(self, request: Acquire, now: int) -> None:
+        self.owner = request.owner
+        self.client = request.client
+        self.claim = micros(request.claim)
+        self.end = now + micros(request.patience)
+        self.queued_at = now
+
+
+class _Lock:
+    __slots__ = ("client", "freed_at", "holds", "key", "last", "owner", "since", "tickets", "token")
+
+    client: Client  # of the holder; meaningless while free
+
+    def __init__(self, key: str, token: int) -> None:
+        self.key = key
+        self.token = token
+        self.owner: str | None = None
+        self.holds: dict[str, _Hold] = {}
+        self.tickets: dict[str, _Ticket] = {}  # by attempt, in the order of arrival
+        self.last: str | None = None
+        self.since = self.freed_at = 0
+
+    @property
+    def end(self) -> int:
+        return max(hold.end for hold in self.holds.values())
+
+    def has_hold(self, attempt: str, now: int) -> bool:
+        hold = self.holds.get(attempt)
+        return hold is not None and hold.end > now
+
+    def give(self, owner: str, client: Client, attempt: str, hold: _Hold, now: int) -> None:
+        self.token = max(self.token + 1, now)
+        self.owner, self.client, self.since = owner, client, now
+        self.holds[attempt] = hold
+
+    def free(self, now: int) -> None:
+        self.holds.clear()
+        self.owner = None
+        self.freed_at = now
+
+    def state(self, now: int) -> LockState:
+        if self.owner is None:
+            return "free"
+        return "held" if self.end > now else "expired"
+
+    def holder(self, now: int) -> Holder | None:
+        if self.owner is None:
+            return None
+        claimed = any(hold.claimed for hold in self.holds.values())
+        held_for = (now - self.since) / 1e6
+        return Holder(self.owner, self.client.host, self.client.pid, self.token, held_for, claimed)
+
+
+class _Ended:
+    __slots__ = ("by", "reason", "until", "why")
+
+    def __init__(self, why: str, now: int, by: str | None = None, reason: str | None = None) -> None:
+        self.why = why
+        self.by = by
+        self.reason = reason
+        self.until = now + REMEMBER[why]
+
+
+class _Shard:
+    __slots__ = ("ended", "history", "locks", "mutex")
+
+    def __init__(self) -> None:
+        self.mutex = threading.Lock()
+        self.locks: dict[str, _Lock] = {}
+        self.ended: dict[tuple[str, str], _Ended] = {}
+        self.history: dict[str, list[Event]] = {}
+
+
+class _World:
+    """What the clients of one ``memory://name`` share."""
+
+    def __init__(self) -> None:
+        self.shards = tuple(_Shard() for _ in range(SHARDS))
+        self.listeners: dict[str, Listener] = {}
+        self.floor = 0
+
+    def shard(self, key: str) -> _Shard:
+        return self.shards[hash(key) % SHARDS]
+
+
+_shared: weakref.WeakValueDictionary[str, _World] = weakref.WeakValueDictionary()
+_shared_mutex = threading.Lock()
+
+# Epoch time that neither steps nor stands still in suspend: tokens and leases need no more than that.
+_EPOCH = micros(time.time() - boot_time())
+
+
+def from_url(url: str, options: StoreOptions) -> MemoryStore:
+    """Return the store for ``memory://`` or ``memory://name``."""
+    name = urlsplit(url).netloc
+    if not name:
+        return MemoryStore(options)
+    with _shared_mutex:
+        return MemoryStore(options, _shared.setdefault(name, _World()))
+
+
+class MemoryStore:
+    """See the module. One object a client; they may share a world."""
+
+    traits = Traits(durable=False, signals=True, blocking=False, repeats=False)
+
+    def __init__(self, options: StoreOptions, world: _World | None = None) -> None:
+        self._world = world or _World()
+        self._client = options.client
+        self._level: HistoryLevel = options.history
+        self._answer: dict[type, Callable[..., Any]] = {
+            Acquire: self._acquire,
+            Release: self._release,
+            Withdraw: self._withdraw,
+            Break: self._break,
+            Renew: self._renew,
+            Inspect: self._inspect,
+            History: self._history,
+            List: self._list,
+            Sweep: self._sweep,
+        }
+
+    def open(self) -> None:
+        """Nothing to do."""
+
+    def execute(self, request: Request[A]) -> A:
+        """Answer *request*, then signal whoever is concerned."""
+        post: Post = []
+        answer = self._answer[type(request)](request, post)
+        for instance, signal in post:
+            if listener := self._world.listeners.get(instance):
+                listener(signal)
+        return cast("A", answer)
+
+    def listen(self, listener: Listener) -> None:
+        """Call *listener* with the signals for this client."""
+        self._world.listeners[self._client.instance] = listener
+
+    def after_fork(self, client: Client) -> None:
+        """Start with an empty world: the parent's locks are in the parent's memory."""
+        self._client = client
+        self._world = _World()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._world.listeners.pop(self._client.instance, None)
+
+    # Requests on one key. Each takes the mutex of its shard for the whole of its work.
+
+    def _acquire(self, request: Acquire, post: Post) -> Granted | Queued | Busy | TooManyHolds | NotHeld:
+        now = _now(request.now)
+        key, attempt, owner = request.key, request.attempt, request.owner
+        shard = self._world.shard(key)
+        with shard.mutex:
+            lock = shard.locks.get(key)
+            if lock is not None and not lock.has_hold(attempt, now):
+                self._settle(shard, lock, now, post)
+            if ended := _ended(shard, key, attempt, now):
+                return _not_held(ended)
+            if lock is None:
+                lock = shard.locks[key] = _Lock(key, self._world.floor)
+            elif lock.last == attempt:
+                return NotHeld("already")
+            end = now + micros(request.ttl)
+            if hold := lock.holds.get(attempt):
+                hold.end = max(hold.end, end)
+                hold.claimed = True
+                return Granted(lock.token, (hold.end - now) / 1e6, len(lock.holds))
+            if lock.owner == owner:
+                if len(lock.holds) >= request.limit:
+                    return TooManyHolds(len(lock.holds))
+                lock.holds[attempt] = _Hold(end, True)
+                self._forget_ticket(lock, attempt, now, post)
+                return Granted(lock.token, request.ttl, len(lock.holds))
+            if lock.owner is None:
+                lock.give(owner, request.client, attempt, _Hold(end, True), now)
+                self._record(shard, lock, "granted", now, owner=owner)
+                return Granted(lock.token, request.ttl)
+            holder, expires_in = cast("Holder", lock.holder(now)), (lock.end - now) / 1e6
+            if not request.wait:
+                return Busy(holder, expires_in)
+            if ticket := lock.tickets.get(attempt):
+                ticket.end = max(ticket.end, now + micros(request.patience))
+                return Queued(list(lock.tickets).index(attempt) + 1, holder, expires_in)
+            lock.tickets[attempt] = _Ticket(request, now)
+            self._record(shard, lock, "queued", now, owner=owner)
+            return Queued(len(lock.tickets), holder, expires_in)
+
+    def _release(self, request: Release, post: Post) -> Released | NotHeld:
+        now = _now(request.now)
+        shard = self._world.shard(request.key)
+        with shard.mutex:
+            lock = shard.locks.get(request.key)
+            if lock is not None:
+                self._settle(shard, lock, now, post)
+            if lock is None or request.attempt not in lock.holds or lock.token != request.token:
+                return self._why(shard, lock, request.key, request.attempt, request.token, now)
+            return self._let_go(shard, lock, request, now, post)
+
+    def _let_go(self, shard: _Shard, lock: _Lock, request: Release, now: int, post: Post) -> Released:
+        del lock.holds[request.attempt]
+        if request.retire or lock.holds:
+            shard.ended[request.key, request.attempt] = _Ended("released", now)
+        if lock.holds:
+            return Released(len(lock.holds))
+        self._record(shard, lock, "released", now, owner=lock.owner)
+        lock.last = request.attempt
+        lock.free(now)
+        return Released(0, self._hand_over(shard, lock, now, post) if lock.tickets else None)
+
+    def _withdraw(self, request: Withdraw, post: Post) -> Withdrawn | NotHeld:
+        now = _now(request.now)
+        key, attempt = request.key, request.attempt
+        shard = self._world.shard(key)
+        with shard.mutex:
+            lock = shard.locks.get(key)
+            if lock is not None:
+                self._settle(shard, lock, now, post)
+            if ended := _ended(shard, key, attempt, now):
+                return _not_held(ended)
+            if lock is not None and lock.last == attempt:
+                return NotHeld("already")
+            shard.ended[key, attempt] = _Ended("withdrawn", now)
+            if lock is None:
+                return Withdrawn()
+            if attempt in lock.holds:
+                del lock.holds[attempt]
+                if not lock.holds:
+                    self._record(shard, lock, "withdrawn", now, owner=lock.owner)
+                    lock.free(now)
+                    return Withdrawn(self._hand_over(shard, lock, now, post))
+            elif attempt in lock.tickets:
+                self._record(shard, lock, "withdrawn", now, owner=lock.tickets[attempt].owner)
+                self._forget_ticket(lock, attempt, now, post)
+            return Withdrawn()
+
+    def _break(self, request: Break, post: Post) -> Broken | NotHeld:
+        now = _now(request.now)
+        shard = self._world.shard(request.key)
+        with shard.mutex:
+            lock = shard.locks.get(request.key)
+            if lock is not None:
+                self._settle(shard, lock, now, post)
+            if lock is None or lock.owner is None:
+                return NotHeld("free")
+            if request.token is not None and request.token != lock.token:
+                return NotHeld("taken over")
+            holder = cast("Holder", lock.holder(now))
+            for attempt in lock.holds:
+                shard.ended[request.key, attempt] = _Ended("broken", now, request.by, request.reason)
+                post.append((lock.client.instance, Signal("lost", request.key, attempt)))
+            self._record(shard, lock, "broken", now, owner=lock.owner, by=request.by, reason=request.reason)
+            lock.free(now)
+            return Broken(holder, self._hand_over(shard, lock, now, post))
+
+    def _renew(self, request: Renew, post: Post) -> Renewed:
+        now = _now(request.now)
+        return Renewed(
+            leases=tuple(self._renew_lease(lease, now, post) for lease in request.leases),
+            tickets=tuple(self._refresh_ticket(ticket, now, post) for ticket in request.tickets),
+        )
+
+    def _renew_lease(self, lease: RenewLease, now: int, post: Post) -> LeaseAnswer:
+        shard = self._world.shard(lease.key)
+        with shard.mutex:
+            lock = shard.locks.get(lease.key)
+            if lock is None or lock.token != lease.token or not lock.has_hold(lease.attempt, now):
+                if lock is not None:
+                    self._settle(shard, lock, now, post)
+                lost = self._why(shard, lock, lease.key, lease.attempt, lease.token, now)
+                return LeaseAnswer("lost", why=lost.why, by=lost.by, reason=lost.reason)
+            hold = lock.holds[lease.attempt]
+            end = now + micros(lease.ttl)
+            if hold.end > end:
+                return LeaseAnswer("held", (hold.end - now) / 1e6)
+            hold.end = end
+            return LeaseAnswer("renewed", (end - now) / 1e6)
+
+    def _refresh_ticket(self, refresh: RefreshTicket, now: int, post: Post) -> TicketAnswer:
+        shard = self._world.shard(refresh.key)
+        with shard.mutex:
+            lock = shard.locks.get(refresh.key)
+            if lock is None:
+                return TicketAnswer("gone")
+            self._settle(shard, lock, now, post)
+            if refresh.attempt in lock.holds:
+                return TicketAnswer("handed")
+            ticket = lock.tickets.get(refresh.attempt)
+            if ticket is None:
+                return TicketAnswer("gone")
+            ticket.end = max(ticket.end, now + micros(refresh.patience))
+            head = next(iter(lock.tickets)) == refresh.attempt
+            return TicketAnswer("waiting", head, (lock.end - now) / 1e6)
+
+    # The rules those requests share. All are called with the shard's mutex held.
+
+    def _settle(self, shard: _Shard, lock: _Lock, now: int, post: Post) -> None:
+        """Bring the lock up to *now*: end what is over, then give it to the first live ticket."""
+        for attempt, hold in list(lock.holds.items()):
+            if hold.end <= now:
+                del lock.holds[attempt]
+                if hold.claimed:
+                    shard.ended[lock.key, attempt] = _Ended("expired", hold.end)
+        if lock.owner is not None and not lock.holds:
+            self._record(shard, lock, "expired", now, owner=lock.owner)
+            lock.free(now)
+        if lock.tickets:
+            if lock.owner is None:
+                self._hand_over(shard, lock, now, post)
+            elif _prune_head(lock, now):
+                _tell_head(lock, now, post)
+
+    def _hand_over(self, shard: _Shard, lock: _Lock, now: int, post: Post) -> str | None:
+        """Give a free lock to the first live ticket; return its owner."""
+        _prune_head(lock, now)
+        attempt = next(iter(lock.tickets), None)
+        if attempt is None:
+            return None
+        ticket = lock.tickets.pop(attempt)
+        hold = _Hold(now + ticket.claim, claimed=False)
+        lock.give(ticket.owner, ticket.client, attempt, hold, now)
+        self._record(shard, lock, "handed_over", now, owner=ticket.owner)
+        post.append((ticket.client.instance, Signal("granted", lock.key, attempt)))
+        _prune_head(lock, now)
+        _tell_head(lock, now, post)
+        return ticket.owner
+
+    def _forget_ticket(self, lock: _Lock, attempt: str, now: int, post: Post) -> None:
+        if attempt in lock.tickets:
+            was_head = next(iter(lock.tickets)) == attempt
+            del lock.tickets[attempt]
+            if was_head:
+                _prune_head(lock, now)
+                _tell_head(lock, now, post)
+
+    def _why(
+        self, shard: _Shard, lock: _Lock | None, key: str, attempt: str, token: int, now: int
+    ) -> NotHeld:
+        """Say why an attempt does not hold the lock under *token*."""
+        if ended := _ended(shard, key, attempt, now):
+            if ended.why == "expired" and lock is not None and lock.token > token:
+                return NotHeld("taken over")
+            return _not_held(ended)
+        if lock is None:
+            return NotHeld("unknown")
+        if lock.last == attempt:
+            return NotHeld("already")
+        if lock.token > token:
+            return NotHeld("taken over")
+        return NotHeld("expired" if lock.token == token else "unknown")
+
+    def _record(
+        self,
+        shard: _Shard,
+        lock: _Lock,
+        kind: EventKind,
+        now: int,
+        *,
+        owner: str | None,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        if is_kept(kind, self._level):
+            events = shard.history.setdefault(lock.key, [])
+            number = events[-1].number + 1 if events else 1
+            events.append(Event(lock.key, number, kind, now / 1e6, lock.token, owner, by, reason))
+
+    # Looking, and tidying up.
+
+    def _inspect(self, request: Inspect, post: Post) -> LockView | None:
+        now = _now(request.now)
+        shard = self._world.shard(request.key)
+        with shard.mutex:
+            lock = shard.locks.get(request.key)
+            if lock is None:
+                return None
+            waiters = tuple(
+                Waiter(t.owner, t.client.host, t.client.pid, (now - t.queued_at) / 1e6)
+                for t in list(lock.tickets.values())[:WAITERS_SHOWN]
+            )
+            return _view(lock, now, waiters)
+
+    def _history(self, request: History, post: Post) -> tuple[Event, ...]:
+        shard = self._world.shard(request.key)
+        with shard.mutex:
+            return tuple(shard.history.get(request.key, [])[-request.limit :])
+
+    def _list(self, request: List, post: Post) -> Page:
+        now = _now(request.now)
+        type_prefix = keys.type_prefix(request.type) if request.type is not None else ""
+        found: list[LockView] = []
+        for shard in self._world.shards:
+            with shard.mutex:
+                found += [
+                    _view(lock, now)
+                    for key, lock in shard.locks.items()
+                    if key > request.after
+                    and key.startswith(request.prefix)
+                    and key.startswith(type_prefix)
+                    and (request.owner is None or lock.owner == request.owner)
+                    and (request.state is None or lock.state(now) == request.state)
+                ]
+        found.sort(key=lambda view: view.key)
+        page = found[: request.limit]
+        return Page(tuple(page), page[-1].key if len(found) > len(page) and page else None)
+
+    def _sweep(self, request: Sweep, post: Post) -> Swept:
+        now = _now(request.now)
+        limit = request.limit
+        idle_since = now - micros(request.idle)
+        forget_before = now - micros(request.keep_history)
+        expired = tickets = locks = ended = history = 0
+        for shard in self._world.shards:
+            with shard.mutex:
+                for lock in shard.locks.values():
+                    if expired < limit and lock.state(now) == "expired":
+                        self._settle(shard, lock, now, post)
+                        expired += 1
+                for name in [name for name, each in shard.ended.items() if each.until <= now]:
+                    if ended < limit:
+                        del shard.ended[name]
+                        ended += 1
+                for events in shard.history.values():
+                    old = sum(event.at * 1e6 <= forget_before for event in events)
+                    old = min(old, limit - history)
+                    del events[:old]
+                    history += old
+        walk = sorted(k for shard in self._world.shards for k in list(shard.locks) if k > request.after)
+        for key in walk[:limit]:
+            shard = self._world.shard(key)
+            with shard.mutex:
+                visited = shard.locks.get(key)
+                if visited is None:
+                    continue
+                tickets += self._drop_dead_tickets(visited, now, post)
+                idle = visited.owner is None and visited.freed_at <= idle_since
+                if idle and not visited.tickets:
+                    self._world.floor = max(self._world.floor, visited.token)
+                    del shard.locks[key]
+                    locks += 1
+        after = walk[limit - 1] if len(walk) > limit else None
+        return Swept(expired, tickets, locks, ended, history, after)
+
+    def _drop_dead_tickets(self, lock: _Lock, now: int, post: Post) -> int:
+        dead = [attempt for attempt, ticket in lock.tickets.items() if ticket.end <= now]
+        for attempt in dead:
+            self._forget_ticket(lock, attempt, now, post)
+        return len(dead)
+
+
+def _now(given: float | None) -> int:
+    return micros(boot_time()) + _EPOCH if given is None else micros(given)
+
+
+def _ended(shard: _Shard, key: str, attempt: str, now: int) -> _Ended | None:
+    ended = shard.ended.get((key, attempt))
+    return ended if ended is not None and ended.until > now else None
+
+
+def _not_held(ended: _Ended) -> NotHeld:
+    if ended.why == "broken":
+        return NotHeld("broken", ended.by, ended.reason)
+    return NotHeld("expired" if ended.why == "expired" else "already")
+
+
+def _prune_head(lock: _Lock, now: int) -> bool:
+    """Remove dead tickets from the head of the queue; tell whether there were any."""
+    pruned = False
+    while lock.tickets:
+        attempt, ticket = next(iter(lock.tickets.items()))
+        if ticket.end > now:
+            break
+        del lock.tickets[attempt]
+        pruned = True
+    return pruned
+
+
+def _tell_head(lock: _Lock, now: int, post: Post) -> None:
+    """Tell the new head that it is the one who watches, and when this lease ends."""
+    if lock.tickets:
+        attempt, ticket = next(iter(lock.tickets.items()))
+        signal = Signal("head", lock.key, attempt, (lock.end - now) / 1e6)
+        post.append((ticket.client.instance, signal))
+
+
+def _view(lock: _Lock, now: int, waiters: tuple[Waiter, ...] = ()) -> LockView:
+    holder = lock.holder(now)
+    return LockView(
+        key=lock.key,
+        state=lock.state(now),
+        token=lock.token,
+        holder=holder,
+        expires_in=max(lock.end - now, 0) / 1e6 if holder else 0.0,
+        holds=len(lock.holds),
+        waiting=len(lock.tickets),
+        waiters=waiters,
+    )

@@ -1,0 +1,224 @@
+"""One connection to the file: opening, schema, waiting for our turn to write, and errors in our terms."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast import errors
+from holdfast.stores.sql import Statements, schema_versions
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+PACKAGE = "holdfast.stores.sqlite"
+MIN_VERSION = (3, 38, 0)  # RETURNING, UPDATE … FROM, and the ->> of JSON
+
+SQL = Statements(PACKAGE)
+SCHEMA = schema_versions(PACKAGE)
+VERSION = SCHEMA[-1][0]
+
+# Small pages: a commit writes whole pages to the log, and a lock is a short row. A third less per pair.
+PAGE_SIZE = 1024
+
+# How long to sleep before trying again to become the writer: about as long as somebody else writes.
+# SQLite's own busy handler sleeps up to 100 ms at a time, and starves whoever has bad luck.
+TURN = 0.0002
+MOST_TURN = 0.002
+
+_ERRORS: dict[int, tuple[type[errors.StoreError], str]] = {
+    # primary result code: what it means for the request, and what to do
+    sqlite3.SQLITE_BUSY: (errors.StoreUnavailable, "another process keeps it locked"),
+    sqlite3.SQLITE_LOCKED: (errors.StoreUnavailable, "another connection keeps it locked"),
+    sqlite3.SQLITE_FULL: (errors.StoreUnavailable, "the disk is full; free some space"),
+    sqlite3.SQLITE_NOMEM: (errors.StoreUnavailable, "out of memory"),
+    sqlite3.SQLITE_INTERRUPT: (errors.StoreUnavailable, "interrupted"),
+    sqlite3.SQLITE_IOERR: (errors.OutcomeUnknown, "the disk failed; look at the system's log"),
+    sqlite3.SQLITE_READONLY: (
+        errors.StoreMisconfigured,
+        "it is read-only; every client writes, so make the file and its directory writable",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        errors.StoreMisconfigured,
+        "it cannot be opened; check that the directory exists and that you may write there",
+    ),
+    sqlite3.SQLITE_PERM: (errors.StoreMisconfigured, "you may not access it"),
+    sqlite3.SQLITE_AUTH: (errors.StoreMisconfigured, "you may not access it"),
+    sqlite3.SQLITE_CORRUPT: (errors.StoreCorrupt, "its content is damaged; move it away, a new one is made"),
+    sqlite3.SQLITE_NOTADB: (errors.StoreCorrupt, "it is not an SQLite database; is the path right?"),
+}
+
+
+class Database:
+    """A connection that waits for its turn, and raises only `StoreError`. Not for two threads at once."""
+
+    def __init__(self, path: Path, *, synchronous: str, busy_timeout: float) -> None:
+        self.path = path
+        self._synchronous = synchronous
+        self._busy_timeout = busy_timeout
+        self._connection: sqlite3.Connection | None = None
+
+    def open(self) -> None:
+        """Connect, and create or check the tables."""
+        if sqlite3.sqlite_version_info < MIN_VERSION:
+            raise errors.StoreMisconfigured(
+                f"SQLite {sqlite3.sqlite_version} is too old;"
+                f" {'.'.join(map(str, MIN_VERSION))} or newer is needed"
+            )
+        try:
+            self._connection = sqlite3.connect(
+                self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
+            )
+            self._in_turn(self._prepare)
+        except sqlite3.Error as error:
+            self.close()
+            raise self._translate(error) from error
+        except errors.StoreError:
+            self.close()
+            raise
+
+    def fetch(self, statement: str, parameters: dict[str, Any]) -> list[Row]:
+        """Run one statement by itself, when it is our turn."""
+        try:
+            return self._connected().execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            if not _is_busy(error):
+                raise self._translate(error) from error
+        return self._in_turn(lambda: self._connected().execute(statement, parameters).fetchall())
+
+    def transact(self, work: Callable[[Callable[..., list[Row]]], T]) -> T:
+        """Run *work* in one transaction, when it is our turn. *work* gets a function to run statements."""
+        connection = self._connected()
+
+        def run(statement: str, **parameters: Any) -> list[Row]:
+            return connection.execute(statement, parameters).fetchall()
+
+        self._begin(connection)
+        try:
+            result = work(run)
+            connection.execute(SQL.commit)
+        except BaseException as error:
+            self._roll_back(connection)
+            if isinstance(error, sqlite3.Error):
+                raise self._translate(error) from error
+            raise
+        return result
+
+    def abandon(self) -> None:
+        """Forget the connection in a forked child, without closing it: SQLite's locks are the parent's."""
+        if self._connection is not None:
+            _of_the_parent.append(self._connection)
+            self._connection = None
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self.open()
+            assert self._connection is not None
+        return self._connection
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        if connection.in_transaction:  # an interrupt hit us in the middle of rolling back
+            self._roll_back(connection)
+        try:
+            connection.execute(SQL.begin)
+        except sqlite3.Error as error:
+            if not _is_busy(error):
+                raise self._translate(error) from error
+            self._in_turn(lambda: connection.execute(SQL.begin))
+
+    @staticmethod
+    def _roll_back(connection: sqlite3.Connection) -> None:
+        with suppress(sqlite3.Error):
+            if connection.in_transaction:
+                connection.execute(SQL.rollback)
+
+    def _in_turn(self, call: Callable[[], T]) -> T:
+        """Do it as soon as no other connection is writing."""
+        deadline = time.monotonic() + self._busy_timeout
+        pause = TURN
+        while True:
+            try:
+                return call()
+            except sqlite3.Error as error:
+                if not _is_busy(error) or time.monotonic() >= deadline:
+                    raise self._translate(error) from error
+            time.sleep(pause * (0.5 + random.random()))
+            pause = min(pause * 1.5, MOST_TURN)
+
+    def _prepare(self) -> None:
+        connection = self._connected()
+        self._roll_back(connection)
+        connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")  # of a new file; ignored in an old one
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        version = self._version(connection)
+        if version == VERSION:
+            return
+        connection.execute(SQL.begin)
+        try:
+            version = self._version(connection)  # somebody else may have been faster
+            for number, script in SCHEMA:
+                if number > version:
+                    for statement in _split(script):
+                        connection.execute(statement)
+            connection.execute(SQL.commit)
+        finally:
+            self._roll_back(connection)
+
+    def _version(self, connection: sqlite3.Connection) -> int:
+        """Return the version of the tables; 0 if there are none yet."""
+        there = connection.execute(
+            "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'holdfast_meta'"
+        ).fetchone()
+        if there is None:
+            return 0
+        rows = connection.execute(SQL.schema_version).fetchall()
+        version = rows[0][0] if rows else None
+        if not isinstance(version, int) or not 1 <= version <= VERSION:
+            raise errors.SchemaMismatch(
+                f"{self.path} has holdfast tables of version {version}; this release knows 1 to {VERSION}."
+                " Upgrade holdfast, or use another file"
+            )
+        return version
+
+    def _translate(self, error: sqlite3.Error) -> errors.StoreError:
+        code = getattr(error, "sqlite_errorcode", None)
+        kind, advice = _ERRORS.get((code or 0) & 0xFF, (errors.StoreError, ""))
+        if kind is errors.StoreError and "no such table" in str(error):
+            kind, advice = errors.StoreMisconfigured, "its holdfast tables are gone; restart to create them"
+        if os.path.isdir(self.path):
+            advice = "it is a directory, not a file"
+        return kind(f"{self.path}: {error}" + (f": {advice}" if advice else ""))
+
+
+_of_the_parent: list[sqlite3.Connection] = []
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", None) or 0
+    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _split(script: str) -> list[str]:
+    """Cut a script into statements. `executescript` would commit between them."""
+    statements, lines = [], []
+    for line in script.splitlines():
+        lines.append(line)
+        text = "\n".join(lines)
+        if sqlite3.complete_statement(text):
+            statements.append(text)
+            lines = []
+    return statements

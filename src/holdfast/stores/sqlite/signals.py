@@ -1,0 +1,134 @@
+"""Doorbells: how one process wakes another that waits for a lock in the same file.
+
+Each client that waits has a Unix datagram socket in a directory beside the file, named after its
+instance. Ringing is one non-blocking send: nobody listening, a full buffer or a dead process cost
+nothing, because every signal is only a hint. Where there are no such sockets, waiters learn what
+happened at their next heartbeat.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.core.requests import Signal
+from holdfast.stores.base import Listener
+
+SUPPORTED = hasattr(socket, "AF_UNIX")
+LONGEST_ADDRESS = 100  # the kernel's limit is 108 bytes on Linux, 104 on macOS
+STOP = b""
+
+
+class Doorbells:
+    """Rings other clients of the file, and listens for our own bell once somebody waits."""
+
+    def __init__(self, file: Path, instance: str) -> None:
+        self._directory = file.with_name(f"{file.name}-bells")
+        self._instance = instance
+        self._listener: Listener | None = None
+        self._mutex = threading.Lock()
+        self._ringer: socket.socket | None = None
+        self._bell: socket.socket | None = None
+        self._folder_fd: int | None = None
+
+    def listen(self, listener: Listener) -> None:
+        """Deliver signals to *listener* from now on; the bell itself is hung up when needed."""
+        self._listener = listener
+
+    def hang_up_bell(self) -> None:
+        """Make sure that we can be woken. Called before a ticket of ours is committed."""
+        if self._bell is not None or self._listener is None or not SUPPORTED:
+            return
+        with self._mutex:
+            if self._bell is not None:
+                return
+            try:
+                self._directory.mkdir(exist_ok=True)
+                bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                bell.bind(self._address(self._instance))
+            except OSError:
+                return  # no bell: heartbeats will have to do
+            self._bell = bell
+            threading.Thread(target=self._answer, args=(bell,), name="holdfast-doorbell", daemon=True).start()
+
+    def ring(self, instance: str, signal: Signal) -> None:
+        """Tell a client something. Never fails, never waits."""
+        if instance == self._instance:
+            if self._listener is not None:
+                self._listener(signal)
+            return
+        if not SUPPORTED:
+            return
+        text = json.dumps([signal.kind, signal.key, signal.attempt, signal.expires_in])
+        try:
+            if self._ringer is None:
+                self._ringer = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                self._ringer.setblocking(False)
+            self._ringer.sendto(text.encode(), self._address(instance))
+        except OSError as error:
+            if error.errno == errno.ECONNREFUSED:  # its process is gone and left the socket behind
+                self._remove(instance)
+
+    def sweep(self, limit: int) -> None:
+        """Remove the bells of dead processes, at most *limit*."""
+        if not SUPPORTED or not self._directory.is_dir():
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe, suppress(OSError):
+            for name in os.listdir(self._directory)[:limit]:
+                if name != self._instance:
+                    try:
+                        probe.connect(self._address(name))
+                    except ConnectionRefusedError:
+                        self._remove(name)
+                    except OSError:
+                        continue
+
+    def after_fork(self, instance: str) -> None:
+        """Forget the parent's bell in a forked child, and leave its socket file alone."""
+        for inherited in (self._bell, self._ringer):
+            if inherited is not None:
+                inherited.close()
+        self._bell = self._ringer = None
+        self._mutex = threading.Lock()
+        self._instance = instance
+
+    def close(self) -> None:
+        """Take our bell down."""
+        with self._mutex:
+            bell, self._bell = self._bell, None
+            if bell is not None:
+                with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stopper:
+                    stopper.sendto(STOP, self._address(self._instance))
+                self._remove(self._instance)
+            if self._ringer is not None:
+                self._ringer.close()
+                self._ringer = None
+            if self._folder_fd is not None:
+                os.close(self._folder_fd)
+                self._folder_fd = None
+
+    def _answer(self, bell: socket.socket) -> None:
+        with bell:
+            while (message := bell.recv(4096)) != STOP:
+                with suppress(ValueError, TypeError):
+                    signal = Signal(*json.loads(message))
+                    if self._listener is not None:
+                        self._listener(signal)
+
+    def _address(self, instance: str) -> str:
+        path = str(self._directory / instance)
+        if len(os.fsencode(path)) <= LONGEST_ADDRESS:
+            return path
+        # Too long for a socket's address. On Linux the directory has a short name as well.
+        if self._folder_fd is None:
+            self._folder_fd = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
+        return f"/proc/self/fd/{self._folder_fd}/{instance}"
+
+    def _remove(self, instance: str) -> None:
+        with suppress(OSError):
+            os.unlink(self._directory / instance)

@@ -1,0 +1,210 @@
+-- Every statement holdfast sends to SQLite. Each can be pasted into a console.
+--
+-- :now is empty in production, and then the database's clock decides; tests pass a time. SQLite evaluates
+-- 'now' after it has the write lock, so a statement that had to wait does not use the time before the wait.
+-- On SQLite a request is one statement, or one BEGIN IMMEDIATE … COMMIT: a read transaction that is upgraded
+-- to write fails at once when somebody wrote meanwhile, whatever the busy timeout.
+
+-- name: acquire
+-- The fast path: a row when granted, in one statement. It takes only a lock that is free with nobody waiting, or
+-- confirms what this attempt has already (a repeated request, or the claim of a hand-over). No row: the slow path.
+INSERT INTO holdfast_locks AS l
+       (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
+SELECT :key,
+       max((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), t.now),
+       :owner, :attempt, t.now, t.now + :ttl, :instance, :host, :pid
+  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+ WHERE NOT EXISTS (SELECT 1 FROM holdfast_ended
+                    WHERE lock_key = :key AND attempt = :attempt AND until_at > t.now)
+    ON CONFLICT (lock_key) DO UPDATE
+   SET token      = CASE WHEN l.owner IS NULL THEN max(l.token + 1, excluded.granted_at) ELSE l.token END,
+       granted_at = CASE WHEN l.owner IS NULL THEN excluded.granted_at ELSE l.granted_at END,
+       expires_at = CASE WHEN l.owner IS NULL THEN excluded.expires_at
+                         ELSE max(l.expires_at, excluded.expires_at) END,
+       owner = excluded.owner, attempt = excluded.attempt, claimed = 1,
+       instance = excluded.instance, host = excluded.host, pid = excluded.pid
+ WHERE CASE WHEN l.owner IS NULL THEN l.waiters = 0 AND l.last_attempt IS NOT excluded.attempt
+            ELSE l.attempt = excluded.attempt AND l.expires_at > excluded.granted_at END
+RETURNING token, expires_at - coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER));
+
+-- name: release
+-- The fast path: a row when the only hold was released and nobody waits. No row: the slow path.
+UPDATE holdfast_locks
+   SET owner = NULL, attempt = NULL, last_attempt = attempt,
+       expires_at = coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+ WHERE lock_key = :key AND attempt = :attempt AND token = :token
+   AND waiters = 0
+   AND expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+RETURNING token;
+
+-- name: now
+SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER));
+
+-- name: begin
+BEGIN IMMEDIATE;
+
+-- name: commit
+COMMIT;
+
+-- name: rollback
+ROLLBACK;
+
+-- name: read_lock
+-- Always one row: the time, and the lock if there is one.
+SELECT t.now, l.token, l.owner, l.attempt, l.claimed, l.expires_at, l.granted_at, l.instance, l.host, l.pid,
+       l.last_attempt, l.holds, l.waiters, l.next_ticket
+  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+  LEFT JOIN holdfast_locks AS l ON l.lock_key = :key;
+
+-- name: write_lock
+UPDATE holdfast_locks
+   SET token = :token, owner = :owner, attempt = :attempt, claimed = :claimed, expires_at = :expires_at,
+       granted_at = :granted_at, instance = :instance, host = :host, pid = :pid, last_attempt = :last_attempt,
+       holds = :holds, waiters = :waiters, next_ticket = :next_ticket
+ WHERE lock_key = :key;
+
+-- name: insert_lock
+INSERT INTO holdfast_locks (lock_key, token, owner, attempt, claimed, expires_at, granted_at, instance, host, pid)
+SELECT :key, max(token_floor + 1, :now), :owner, :attempt, 1, :expires_at, :now, :instance, :host, :pid
+  FROM holdfast_meta WHERE id = 1
+RETURNING token;
+
+-- name: read_ended
+SELECT why, broken_by, reason FROM holdfast_ended
+ WHERE lock_key = :key AND attempt = :attempt AND until_at > :now;
+
+-- name: write_ended
+INSERT INTO holdfast_ended (lock_key, attempt, why, broken_by, reason, until_at)
+VALUES (:key, :attempt, :why, :by, :reason, :until_at)
+    ON CONFLICT (lock_key, attempt) DO UPDATE
+   SET why = excluded.why, broken_by = excluded.broken_by, reason = excluded.reason, until_at = excluded.until_at;
+
+-- name: read_holds
+SELECT attempt, expires_at, claimed FROM holdfast_holds WHERE lock_key = :key;
+
+-- name: write_hold
+INSERT INTO holdfast_holds (lock_key, attempt, claimed, expires_at) VALUES (:key, :attempt, :claimed, :expires_at)
+    ON CONFLICT (lock_key, attempt) DO UPDATE SET claimed = excluded.claimed, expires_at = excluded.expires_at;
+
+-- name: delete_hold
+DELETE FROM holdfast_holds WHERE lock_key = :key AND attempt = :attempt;
+
+-- name: delete_holds
+DELETE FROM holdfast_holds WHERE lock_key = :key;
+
+-- name: queue_head
+-- The winner of a hand-over, and the one who is head after it.
+SELECT number, attempt, owner, instance, host, pid, claim, expires_at
+  FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 2;
+
+-- name: insert_ticket
+INSERT INTO holdfast_tickets (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at)
+VALUES (:key, :number, :attempt, :owner, :instance, :host, :pid, :claim, :queued_at, :expires_at);
+
+-- name: refresh_ticket
+UPDATE holdfast_tickets SET expires_at = max(expires_at, :expires_at)
+ WHERE lock_key = :key AND attempt = :attempt
+RETURNING number, owner;
+
+-- name: delete_ticket
+DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = :number;
+
+-- name: find_ticket
+SELECT number, owner FROM holdfast_tickets WHERE lock_key = :key AND attempt = :attempt;
+
+-- name: tickets_before
+SELECT count(*) FROM holdfast_tickets WHERE lock_key = :key AND number < :number;
+
+-- name: renew_leases
+-- One statement for a whole batch: [[key, attempt, token, ttl], …] as JSON. A row for each lease that was ours
+-- and alive; its end only ever moves forward.
+UPDATE holdfast_locks AS l
+   SET expires_at = max(l.expires_at, :now + r.value ->> 3)
+  FROM json_each(:leases) AS r
+ WHERE l.lock_key = r.value ->> 0 AND l.attempt = r.value ->> 1 AND l.token = r.value ->> 2
+   AND l.expires_at > :now
+RETURNING lock_key, attempt, expires_at;
+
+-- name: refresh_tickets
+-- [[key, attempt, patience], …] as JSON; a row for each ticket that is there.
+UPDATE holdfast_tickets AS t
+   SET expires_at = max(t.expires_at, :now + r.value ->> 2)
+  FROM json_each(:tickets) AS r
+ WHERE t.lock_key = r.value ->> 0 AND t.attempt = r.value ->> 1
+RETURNING lock_key, attempt, number;
+
+-- name: waited_for
+-- The locks of these keys and the tickets at their heads: what has to be settled, and what waiters want to know.
+SELECT l.lock_key, l.expires_at, l.holds, t.number, t.expires_at
+  FROM json_each(:keys) AS k
+  JOIN holdfast_locks AS l ON l.lock_key = k.value
+  LEFT JOIN holdfast_tickets AS t
+         ON t.lock_key = l.lock_key
+        AND t.number = (SELECT min(number) FROM holdfast_tickets AS h WHERE h.lock_key = l.lock_key);
+
+-- name: inspect
+SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
+  FROM holdfast_locks WHERE lock_key = :key;
+
+-- name: waiters
+SELECT owner, host, pid, queued_at FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT :limit;
+
+-- name: list
+SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
+  FROM holdfast_locks
+ WHERE lock_key > :after AND lock_key >= :from_key AND (:to_key IS NULL OR lock_key < :to_key)
+   AND CASE :state WHEN 'held' THEN owner IS NOT NULL AND expires_at > :now
+                   WHEN 'expired' THEN owner IS NOT NULL AND expires_at <= :now
+                   WHEN 'free' THEN owner IS NULL
+                   ELSE 1 END
+ ORDER BY lock_key LIMIT :limit;
+
+-- name: list_by_owner
+SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
+  FROM holdfast_locks INDEXED BY holdfast_locks_by_owner
+ WHERE owner = :owner
+   AND lock_key > :after AND lock_key >= :from_key AND (:to_key IS NULL OR lock_key < :to_key)
+   AND CASE :state WHEN 'held' THEN expires_at > :now
+                   WHEN 'expired' THEN expires_at <= :now
+                   WHEN 'free' THEN 0
+                   ELSE 1 END
+ ORDER BY lock_key LIMIT :limit;
+
+-- name: write_event
+INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner, caused_by, reason)
+SELECT :key, coalesce(max(number), 0) + 1, :kind, :at, :token, :owner, :by, :reason
+  FROM holdfast_history WHERE lock_key = :key;
+
+-- name: history
+SELECT number, kind, at, token, owner, caused_by, reason
+  FROM holdfast_history WHERE lock_key = :key ORDER BY number DESC LIMIT :limit;
+
+-- name: sweep_expired
+SELECT lock_key FROM holdfast_locks INDEXED BY holdfast_locks_by_expiry
+ WHERE owner IS NOT NULL AND expires_at <= :now ORDER BY expires_at LIMIT :limit;
+
+-- name: sweep_walk
+SELECT lock_key, token, owner IS NULL AND expires_at <= :idle_since, waiters
+  FROM holdfast_locks WHERE lock_key > :after ORDER BY lock_key LIMIT :limit;
+
+-- name: sweep_tickets
+DELETE FROM holdfast_tickets WHERE lock_key = :key AND expires_at <= :now RETURNING number;
+
+-- name: raise_floor
+UPDATE holdfast_meta SET token_floor = max(token_floor, :token) WHERE id = 1;
+
+-- name: delete_lock
+DELETE FROM holdfast_locks WHERE lock_key = :key AND owner IS NULL AND waiters = 0;
+
+-- name: sweep_ended
+DELETE FROM holdfast_ended WHERE (lock_key, attempt) IN
+       (SELECT lock_key, attempt FROM holdfast_ended WHERE until_at <= :now ORDER BY until_at LIMIT :limit)
+RETURNING 1;
+
+-- name: sweep_history
+DELETE FROM holdfast_history WHERE (lock_key, number) IN
+       (SELECT lock_key, number FROM holdfast_history WHERE at <= :before ORDER BY at LIMIT :limit)
+RETURNING 1;
+
+-- name: schema_version
+SELECT version FROM holdfast_meta WHERE id = 1;

@@ -1,0 +1,403 @@
+"""The protocol on SQLite: fast paths in one statement, everything else in one short transaction.
+
+The slow path reads the lock's row, decides as the protocol says, and writes the row back; SQLite lets
+one connection write at a time, so nothing can come between.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from holdfast import errors
+from holdfast.core.events import Event, HistoryLevel
+from holdfast.core.requests import (
+    Acquire,
+    Break,
+    Broken,
+    Busy,
+    Client,
+    Granted,
+    History,
+    Inspect,
+    LeaseAnswer,
+    List,
+    LockView,
+    NotHeld,
+    Page,
+    Queued,
+    RefreshTicket,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+    RenewLease,
+    Request,
+    Sweep,
+    Swept,
+    TicketAnswer,
+    TooManyHolds,
+    Withdraw,
+    Withdrawn,
+)
+from holdfast.stores.base import Listener, StoreOptions, Traits, micros
+from holdfast.stores.sqlite import views
+from holdfast.stores.sqlite.database import SQL, Database, Row
+from holdfast.stores.sqlite.row import LockRow, Post, Run
+from holdfast.stores.sqlite.signals import SUPPORTED, Doorbells
+
+A = TypeVar("A")
+
+_SYNCHRONOUS = ("normal", "full", "extra")
+
+
+def from_url(url: str, options: StoreOptions) -> SQLiteStore:
+    """Return the store for ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
+
+    Options after ``?``: ``synchronous=full`` survives a power cut with every grant (the default,
+    ``normal``, may forget the last ones, when every client of the file died with the machine too);
+    ``busy_timeout=5`` is how many seconds to wait for another process that keeps the file locked.
+    """
+    parts = urlsplit(url)
+    path = unquote(parts.path)[1:]
+    if parts.netloc or not path or path == ":memory:":
+        raise errors.SettingsError(
+            f"{url!r} names no file: use sqlite:///relative.db, sqlite:////absolute/path.db, or memory://"
+        )
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    synchronous = given.pop("synchronous", "normal").lower()
+    if synchronous not in _SYNCHRONOUS:
+        raise errors.SettingsError(f"synchronous is {synchronous!r}; it must be one of {_SYNCHRONOUS}")
+    try:
+        busy_timeout = float(given.pop("busy_timeout", "5"))
+    except ValueError as error:
+        raise errors.SettingsError(f"busy_timeout in {url!r} must be a number of seconds") from error
+    if given:
+        raise errors.SettingsError(f"{url!r} has unknown options: {', '.join(sorted(given))}")
+    return SQLiteStore(Path(path), options, synchronous=synchronous, busy_timeout=busy_timeout)
+
+
+class SQLiteStore:
+    """See the module. One connection, used by one thread at a time."""
+
+    traits = Traits(durable=True, signals=SUPPORTED, blocking=True, repeats=False)
+
+    def __init__(
+        self, path: Path, options: StoreOptions, *, synchronous: str = "normal", busy_timeout: float = 5.0
+    ) -> None:
+        self.path = path.absolute()
+        self._level: HistoryLevel = options.history
+        self._database = Database(self.path, synchronous=synchronous, busy_timeout=busy_timeout)
+        self._mutex = threading.Lock()
+        self._doorbells = Doorbells(self.path.resolve(), options.client.instance)
+        self._answer: dict[type, Callable[..., Any]] = {
+            Acquire: self._acquire,
+            Release: self._release,
+            Withdraw: self._withdraw,
+            Break: self._break,
+            Renew: self._renew,
+            Inspect: self._inspect,
+            History: self._history,
+            List: self._list,
+            Sweep: self._sweep,
+        }
+
+    def open(self) -> None:
+        """Connect, and create or check the tables."""
+        with self._mutex:
+            self._database.open()
+
+    def execute(self, request: Request[A]) -> A:
+        """Answer *request*, then ring whoever is concerned."""
+        post: Post = []
+        with self._mutex:
+            answer = self._answer[type(request)](request, post)
+        for instance, signal in post:
+            self._doorbells.ring(instance, signal)
+        return cast("A", answer)
+
+    def listen(self, listener: Listener) -> None:
+        """Call *listener* with the signals for this client."""
+        self._doorbells.listen(listener)
+
+    def after_fork(self, client: Client) -> None:
+        """Become the store of *client* in a forked child; it connects anew when it is used."""
+        self._mutex = threading.Lock()
+        self._database.abandon()
+        self._doorbells.after_fork(client.instance)
+
+    def close(self) -> None:
+        """Close the connection and take the doorbell down."""
+        self._doorbells.close()
+        with self._mutex:
+            self._database.close()
+
+    # Requests on one key.
+
+    def _acquire(self, request: Acquire, post: Post) -> Granted | Queued | Busy | TooManyHolds | NotHeld:
+        if self._level != "all":  # else the grant has to be written into the history as well
+            asked = request.now
+            ttl = micros(request.ttl)
+            rows = self._database.fetch(
+                SQL.acquire,
+                {
+                    "key": request.key,
+                    "attempt": request.attempt,
+                    "owner": request.owner,
+                    "ttl": ttl,
+                    "instance": request.client.instance,
+                    "host": request.client.host,
+                    "pid": request.client.pid,
+                    "now": None if asked is None else micros(asked),
+                },
+            )
+            if rows:
+                token, expires_in = rows[0]
+                return Granted(token, expires_in / 1e6)
+        if request.wait:
+            self._doorbells.hang_up_bell()
+        return self._on_key(request, post, self._acquire_slowly)
+
+    def _acquire_slowly(
+        self, request: Acquire, lock: LockRow
+    ) -> Granted | Queued | Busy | TooManyHolds | NotHeld:
+        attempt, owner = request.attempt, request.owner
+        end = lock.now + micros(request.ttl)
+        if (old := lock.hold_end(attempt)) is not None:
+            lock.move_hold(attempt, max(old, end))
+            return Granted(lock.token, (max(old, end) - lock.now) / 1e6, lock.count_holds())
+        lock.settle()
+        if ended := lock.ended(attempt):
+            return ended
+        if (old := lock.hold_end(attempt)) is not None:  # settling has just handed it to us
+            lock.move_hold(attempt, max(old, end))
+            return Granted(lock.token, (max(old, end) - lock.now) / 1e6)
+        if lock.owner == owner:
+            holds = lock.count_holds()
+            if holds >= request.limit:
+                return TooManyHolds(holds)
+            lock.add_hold(attempt, end)
+            lock.remove_ticket(attempt)
+            return Granted(lock.token, request.ttl, holds + 1)
+        if lock.owner is None:
+            lock.grant(request, end)
+            return Granted(lock.token, request.ttl)
+        if not request.wait:
+            return Busy(lock.holder(), lock.expires_in())
+        return Queued(lock.queue(request), lock.holder(), lock.expires_in())
+
+    def _release(self, request: Release, post: Post) -> Released | NotHeld:
+        if self._level != "all" and not request.retire:
+            rows = self._database.fetch(
+                SQL.release,
+                {
+                    "key": request.key,
+                    "attempt": request.attempt,
+                    "token": request.token,
+                    "now": None if request.now is None else micros(request.now),
+                },
+            )
+            if rows:
+                return Released()
+        return self._on_key(request, post, self._release_slowly)
+
+    def _release_slowly(self, request: Release, lock: LockRow) -> Released | NotHeld:
+        attempt = request.attempt
+        lock.settle()
+        if lock.token != request.token or lock.hold_end(attempt) is None:
+            return lock.why_not_held(attempt, request.token)
+        left = lock.remove_hold(attempt)
+        if request.retire or left:
+            lock.end_attempt(attempt, "released")
+        if left:
+            return Released(left)
+        lock.record("released")
+        lock.last_attempt = attempt
+        return Released(0, lock.free_and_hand_over())
+
+    def _withdraw(self, request: Withdraw, post: Post) -> Withdrawn | NotHeld:
+        return self._on_key(request, post, self._withdraw_slowly)
+
+    def _withdraw_slowly(self, request: Withdraw, lock: LockRow) -> Withdrawn | NotHeld:
+        attempt = request.attempt
+        lock.settle()
+        if ended := lock.ended(attempt):
+            return ended
+        lock.end_attempt(attempt, "withdrawn")
+        if lock.hold_end(attempt) is not None:
+            if not lock.remove_hold(attempt):
+                lock.record("withdrawn")
+                return Withdrawn(lock.free_and_hand_over())
+        elif owner := lock.remove_ticket(attempt):
+            lock.record("withdrawn", owner=owner)
+        return Withdrawn()
+
+    def _break(self, request: Break, post: Post) -> Broken | NotHeld:
+        return self._on_key(request, post, self._break_slowly)
+
+    def _break_slowly(self, request: Break, lock: LockRow) -> Broken | NotHeld:
+        lock.settle()
+        if lock.owner is None:
+            return NotHeld("free")
+        if request.token is not None and request.token != lock.token:
+            return NotHeld("taken over")
+        holder = lock.holder()
+        lock.record("broken", by=request.by, reason=request.reason)
+        lock.break_holds(request.by, request.reason)
+        return Broken(holder, lock.free_and_hand_over())
+
+    def _on_key(self, request: Any, post: Post, decide: Callable[[Any, LockRow], A]) -> A:
+        """Read the row of the key, decide, and write the row back: one transaction."""
+        given = None if request.now is None else micros(request.now)
+
+        def work(run: Run) -> A:
+            lock = LockRow(run, request.key, given, self._level, post)
+            answer = decide(request, lock)
+            lock.write()
+            return answer
+
+        return self._transact(work, post)
+
+    def _transact(self, work: Callable[[Run], A], post: Post) -> A:
+        try:
+            return self._database.transact(work)
+        except BaseException:
+            post.clear()  # nothing happened, so there is nothing to tell
+            raise
+
+    # A batch of renewals.
+
+    def _renew(self, request: Renew, post: Post) -> Renewed:
+        def work(run: Run) -> Renewed:
+            now = _now(run, request.now)
+            return Renewed(
+                self._renew_leases(run, request.leases, now, post),
+                self._refresh_tickets(run, request.tickets, now, post),
+            )
+
+        return self._transact(work, post)
+
+    def _renew_leases(
+        self, run: Run, leases: tuple[RenewLease, ...], now: int, post: Post
+    ) -> tuple[LeaseAnswer, ...]:
+        if not leases:
+            return ()
+        batch = [[lease.key, lease.attempt, lease.token, micros(lease.ttl)] for lease in leases]
+        renewed = {
+            (key, attempt): end for key, attempt, end in run(SQL.renew_leases, leases=_json(batch), now=now)
+        }
+        answers = []
+        for lease in leases:
+            end = renewed.get((lease.key, lease.attempt))
+            if end is None:
+                answers.append(self._renew_singly(run, lease, now, post))
+            else:
+                outcome = "held" if end > now + micros(lease.ttl) else "renewed"
+                answers.append(LeaseAnswer(cast("Any", outcome), (end - now) / 1e6))
+        return tuple(answers)
+
+    def _renew_singly(self, run: Run, lease: RenewLease, now: int, post: Post) -> LeaseAnswer:
+        """Renew one of several holds of a lease, or find out why it is lost."""
+        lock = LockRow(run, lease.key, now, self._level, post)
+        end = now + micros(lease.ttl)
+        old = lock.hold_end(lease.attempt) if lock.token == lease.token else None
+        if old is None:
+            lock.settle()
+            lost = lock.why_not_held(lease.attempt, lease.token)
+            answer = LeaseAnswer("lost", why=lost.why, by=lost.by, reason=lost.reason)
+        elif old > end:
+            answer = LeaseAnswer("held", (old - now) / 1e6)
+        else:
+            lock.move_hold(lease.attempt, end)
+            answer = LeaseAnswer("renewed", (end - now) / 1e6)
+        lock.write()
+        return answer
+
+    def _refresh_tickets(
+        self, run: Run, tickets: tuple[RefreshTicket, ...], now: int, post: Post
+    ) -> tuple[TicketAnswer, ...]:
+        if not tickets:
+            return ()
+        keys = _json(sorted({ticket.key for ticket in tickets}))
+        rows = run(SQL.waited_for, keys=keys)
+        if to_settle := [
+            key for key, end, holds, _, head_end in rows if holds or min(end, head_end or end) <= now
+        ]:
+            for key in to_settle:
+                lock = LockRow(run, key, now, self._level, post)
+                lock.settle()
+                lock.write()
+            rows = run(SQL.waited_for, keys=keys)
+        waited_for = {key: (end, head) for key, end, _, head, _ in rows}
+        batch = [[ticket.key, ticket.attempt, micros(ticket.patience)] for ticket in tickets]
+        refreshed = {
+            (key, attempt): number
+            for key, attempt, number in run(SQL.refresh_tickets, tickets=_json(batch), now=now)
+        }
+        answers = []
+        for ticket in tickets:
+            number = refreshed.get((ticket.key, ticket.attempt))
+            if number is not None:
+                end, head = waited_for[ticket.key]
+                answers.append(TicketAnswer("waiting", head == number, (end - now) / 1e6))
+            elif LockRow(run, ticket.key, now, self._level, post).hold_end(ticket.attempt) is not None:
+                answers.append(TicketAnswer("handed"))
+            else:
+                answers.append(TicketAnswer("gone"))
+        return tuple(answers)
+
+    # Looking, and tidying up.
+
+    def _inspect(self, request: Inspect, post: Post) -> LockView | None:
+        return views.inspect(self._fetch, request)
+
+    def _list(self, request: List, post: Post) -> Page:
+        return views.list_locks(self._fetch, request)
+
+    def _history(self, request: History, post: Post) -> tuple[Event, ...]:
+        return views.history(self._fetch, request)
+
+    def _fetch(self, statement: str, **parameters: Any) -> list[Row]:
+        return self._database.fetch(statement, parameters)
+
+    def _sweep(self, request: Sweep, post: Post) -> Swept:
+        swept = self._transact(lambda run: self._sweep_rows(run, request, post), post)
+        self._doorbells.sweep(request.limit)
+        return swept
+
+    def _sweep_rows(self, run: Run, request: Sweep, post: Post) -> Swept:
+        now = _now(run, request.now)
+        limit = request.limit
+        expired = run(SQL.sweep_expired, now=now, limit=limit)
+        for (key,) in expired:
+            lock = LockRow(run, key, now, self._level, post)
+            lock.settle()
+            lock.write()
+        ended = len(run(SQL.sweep_ended, now=now, limit=limit))
+        history = len(run(SQL.sweep_history, before=now - micros(request.keep_history), limit=limit))
+        idle_since = now - micros(request.idle)
+        walk = run(SQL.sweep_walk, after=request.after, idle_since=idle_since, limit=limit + 1)
+        tickets = locks = 0
+        for key, token, idle, waiters in walk[:limit]:
+            if waiters:
+                lock = LockRow(run, key, now, self._level, post)
+                tickets += lock.drop_dead_tickets()
+                lock.write()
+            elif idle:
+                run(SQL.raise_floor, token=token)
+                run(SQL.delete_lock, key=key)
+                locks += 1
+        after = walk[limit - 1][0] if len(walk) > limit else None
+        return Swept(len(expired), tickets, locks, ended, history, after)
+
+
+def _now(run: Run, given: float | None) -> int:
+    return cast("int", run(SQL.now, now=None if given is None else micros(given))[0][0])
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
