@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
+from holdfast.core.events import Event
+
 A_co = TypeVar("A_co", covariant=True)
 
 Why = Literal["already", "expired", "taken over", "broken", "unknown", "free"]
@@ -141,7 +143,7 @@ class List(Request["Page"]):
 
 
 @dataclass(frozen=True, slots=True)
-class History(Request["tuple[Event, ...]"]):
+class History(Request[tuple[Event, ...]]):
     """Read the newest *limit* events of a key, oldest first."""
 
     key: str

@@ -61,7 +61,7 @@ class Store(Protocol):
         """Call *listener*, from any thread, with the signals for this store's client."""
 
     def after_fork(self, client: Client) -> None:
-        """Become the store of *client* in a forked child: forget what is the parent's, close nothing of it."""
+        """Become the store of *client* in a forked child; forget what is the parent's, unclosed."""
 
     def close(self) -> None:
         """Let go of connections and threads."""
