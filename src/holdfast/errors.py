@@ -76,6 +76,10 @@ class LeaseLost(HoldfastError):
             text += f" ({detail})"
         super().__init__(text)
 
+    def copy(self) -> LeaseLost:
+        """Return the same loss as a new object: an error that is raised twice collects tracebacks."""
+        return LeaseLost(self.key, self.reason, token=self.token, by=self.by, detail=self.detail)
+
 
 class NotHeld(HoldfastError, RuntimeError):
     """Asked to release what is not (or no longer, or not by this owner) held."""

@@ -7,6 +7,7 @@ and reports what came of it; the keeper says who has to be told what.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast import errors
@@ -38,6 +39,7 @@ class Kept:
     failures: int = 0
     trouble: str | None = None
     lost: errors.LeaseLost | None = None
+    tell: Callable[[], None] | None = None  # called by the runner once the lease is lost
 
     def loss(self, now: float) -> errors.LeaseLost | None:
         """Return why the lease is lost at *now*, or None while it can be trusted."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ from holdfast.core.requests import (
 from holdfast.core.settings import Settings
 
 T = TypeVar("T")
+A = TypeVar("A")
 Clock = Callable[[], float]
 Roll = Callable[[], float]
 
@@ -57,7 +59,7 @@ TRANSIENT = (errors.StoreUnavailable, errors.OutcomeUnknown)
 TICK = 0.002
 
 
-class Abandoned(Exception):  # noqa: N818 - not an error, and never seen by a user
+class Abandoned(Exception):
     """Thrown into a plan whose runner cannot go on."""
 
 
@@ -173,21 +175,46 @@ def _undo(request: Acquire) -> Plan[None]:
 def release(grant: Grant, *, settings: Settings, clock: Clock, roll: Roll) -> Plan[Released | NotHeld]:
     """Give the hold back, asking again while the store fails and the lease is worth it."""
     deadline = clock() + settings.release_timeout
-    retire = grant.retire
+    request = Release(grant.key, grant.attempt, grant.token, grant.retire)
     failures = 0
     unknown = False
     while True:
         try:
-            answer: Released | NotHeld = yield Release(grant.key, grant.attempt, grant.token, retire)
+            answer: Released | NotHeld = yield request
         except TRANSIENT as error:
             failures += 1
             if isinstance(error, errors.OutcomeUnknown):
-                unknown = retire = True
+                unknown = True
+                request = replace(request, retire=True)
             again_at = clock() + settings.backoff.delay(failures, roll())
             if again_at >= deadline:
                 raise
+        except Abandoned:  # it may not have been sent yet; releasing twice is harmless
+            yield from _quietly(replace(request, retire=True))
+            raise
+        else:
+            if unknown and isinstance(answer, NotHeld) and answer.why != "broken":
+                return Released()  # our own release, whose answer was lost
+            return answer
+        try:
             yield Wait(grant.key, grant.attempt, again_at)
-            continue
-        if unknown and isinstance(answer, NotHeld) and answer.why != "broken":
-            return Released()  # our own release, whose answer was lost
-        return answer
+        except Abandoned:
+            yield from _quietly(request)
+            raise
+
+
+def ask(request: Request[A], *, settings: Settings, clock: Clock, roll: Roll) -> Plan[A]:
+    """Ask for something that may be asked twice, again and again while the store is unavailable."""
+    deadline = clock() + settings.release_timeout
+    failures = 0
+    while True:
+        try:
+            answer: A = yield request
+        except errors.StoreUnavailable:
+            failures += 1
+            again_at = clock() + settings.backoff.delay(failures, roll())
+            if again_at >= deadline:
+                raise
+            yield Wait("", "", again_at)
+        else:
+            return answer

@@ -313,6 +313,17 @@ class Swept:
     history: int = 0
     after: str | None = None
 
+    def plus(self, more: Swept) -> Swept:
+        """Return the sum of two sweeps, to go on where the later one stopped."""
+        return Swept(
+            self.expired + more.expired,
+            self.tickets + more.tickets,
+            self.locks + more.locks,
+            self.ended + more.ended,
+            self.history + more.history,
+            more.after,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Signal:

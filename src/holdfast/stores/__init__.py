@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
-from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from holdfast.errors import SettingsError
+from holdfast.errors import SettingsError, StoreMisconfigured
 
 if TYPE_CHECKING:
     from holdfast.stores.base import Store, StoreOptions
@@ -21,6 +23,26 @@ _BUILT_IN = {
 }
 
 
+def default_url() -> str:
+    """Return ``$HOLDFAST_URL``, or else a file of this user's, which is created when it is used."""
+    if url := os.environ.get("HOLDFAST_URL"):
+        return url
+    if sys.platform == "darwin":
+        state = Path.home() / "Library" / "Application Support"
+    elif sys.platform == "win32":
+        state = Path(os.environ.get("LOCALAPPDATA", Path.home()))
+    else:
+        state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    folder = state / "holdfast"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreMisconfigured(
+            f"the default lock file cannot be made in {folder}: {error}; pass a url or set HOLDFAST_URL"
+        ) from error
+    return f"sqlite:///{quote(str(folder / 'locks.db'))}"
+
+
 def open_store(url: str, options: StoreOptions) -> Store:
     """Return the store that *url* names, not yet connected.
 
@@ -32,6 +54,8 @@ def open_store(url: str, options: StoreOptions) -> Store:
     scheme = urlsplit(url).scheme
     if module := _BUILT_IN.get(scheme):
         return import_module(module).from_url(url, options)  # type: ignore[no-any-return]
+    from importlib.metadata import entry_points  # slow to import, and seldom needed
+
     for entry in entry_points(group=ENTRY_POINTS, name=scheme):
         return entry.load()(url, options)  # type: ignore[no-any-return]
     known = ", ".join(f"{name}://" for name in sorted(_BUILT_IN))

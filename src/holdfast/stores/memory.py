@@ -461,7 +461,8 @@ class MemoryStore:
     def _history(self, request: History, post: Post) -> tuple[Event, ...]:
         shard = self._world.shard(request.key)
         with shard.mutex:
-            return tuple(shard.history.get(request.key, [])[-request.limit :])
+            events = shard.history.get(request.key, [])
+            return tuple(events[max(len(events) - request.limit, 0) :])
 
     def _list(self, request: List, post: Post) -> Page:
         now = _now(request.now)
@@ -499,10 +500,11 @@ class MemoryStore:
                         del shard.ended[name]
                         ended += 1
                 for events in shard.history.values():
-                    old = sum(event.at * 1e6 <= forget_before for event in events)
-                    old = min(old, limit - history)
-                    del events[:old]
-                    history += old
+                    # By time, not by number: time may have gone back between two events.
+                    for event in [event for event in events if micros(event.at) <= forget_before]:
+                        if history < limit:
+                            events.remove(event)
+                            history += 1
         walk = sorted(k for shard in self._world.shards for k in list(shard.locks) if k > request.after)
         for key in walk[:limit]:
             shard = self._world.shard(key)

@@ -1,0 +1,448 @@
+"""`AsyncHoldfast`, the client for asyncio. The same plans and the same keeper, with tasks that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
+
+from holdfast import errors, identity
+from holdfast.client import (
+    BaseClient,
+    BaseLease,
+    HoldOptions,
+    LeaseOptions,
+    OnBusy,
+    Wish,
+    check_on_busy,
+    key_of,
+    with_note,
+)
+from holdfast.clock import boot_time
+from holdfast.core.events import Event, HistoryLevel
+from holdfast.core.keeper import Kept
+from holdfast.core.plans import Abandoned, Plan, Wait, ask
+from holdfast.core.requests import (
+    Acquire,
+    Break,
+    Broken,
+    History,
+    Inspect,
+    List,
+    LockState,
+    LockView,
+    Queued,
+    Request,
+    Signal,
+    Sweep,
+    Swept,
+)
+from holdfast.core.settings import Seconds, Settings
+
+A = TypeVar("A")
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class AsyncHoldfast(BaseClient):
+    """Locks for tasks and processes: `Holdfast` for asyncio, with the same methods.
+
+    A body that runs inside ``async with locks.hold(…)`` is cancelled when its lease is lost, and the block
+    then raises `LeaseLost`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        ttl: Seconds | None = None,
+        max_hold: Seconds | None = None,
+        history: HistoryLevel | None = None,
+    ) -> None:
+        super().__init__(url, settings=settings, ttl=ttl, max_hold=max_hold, history=history)
+
+    def _start(self) -> None:
+        super()._start()
+        self._worker: ThreadPoolExecutor | None = None
+        self._last_wishes: set[asyncio.Task[None]] = set()
+
+    def hold(self, key: str, **options: Unpack[HoldOptions]) -> AsyncHold:
+        """Hold the lock for the time of an ``async with`` block. The options are those of `Holdfast.hold`."""
+        return AsyncHold(self, key, options)
+
+    async def acquire(self, key: str, **options: Unpack[HoldOptions]) -> AsyncLease:
+        """Take the lock until `AsyncLease.release`."""
+        return await self._acquire(self._wish(key, **options))
+
+    async def try_acquire(self, key: str, **options: Unpack[LeaseOptions]) -> AsyncLease | None:
+        """Take the lock if it is free; None if it is not."""
+        try:
+            return await self._acquire(self._wish(key, timeout=0, **options))
+        except errors.LockTimeout:
+            return None
+
+    @overload
+    def guarded(
+        self,
+        key: str | Callable[P, str] | None = ...,
+        *,
+        on_busy: Literal["wait", "raise"] = ...,
+        **options: Unpack[HoldOptions],
+    ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]: ...
+
+    @overload
+    def guarded(
+        self,
+        key: str | Callable[P, str] | None = ...,
+        *,
+        on_busy: Literal["skip"],
+        **options: Unpack[HoldOptions],
+    ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T | None]]]: ...
+
+    def guarded(
+        self,
+        key: str | Callable[..., str] | None = None,
+        *,
+        on_busy: OnBusy = "wait",
+        **options: Unpack[HoldOptions],
+    ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
+        """Run a coroutine function only while holding a lock: see `Holdfast.guarded`."""
+        check_on_busy(on_busy)
+        if on_busy != "wait":
+            options["timeout"] = 0
+
+        def decorate(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+            if not inspect.iscoroutinefunction(function):
+                raise errors.SettingsError(
+                    f"{function.__qualname__} is no coroutine function: guard plain functions with Holdfast"
+                )
+
+            @functools.wraps(function)
+            async def guarded_function(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    lease = await self.acquire(key_of(key, function, args, kwargs), **options)
+                except errors.LockTimeout:
+                    if on_busy == "skip":
+                        return None
+                    raise
+                async with lease:
+                    return await function(*args, **kwargs)
+
+            return guarded_function
+
+        return decorate
+
+    def lock(self, key: str, *, ttl: Seconds | None = None, limit: int | None = None) -> AsyncLock:
+        """Return an object with the methods of `asyncio.Lock` for code that expects one."""
+        return AsyncLock(self, key, ttl=ttl, limit=limit)
+
+    async def inspect(self, key: str) -> LockView | None:
+        """Look at one lock: who holds it, who waits. None if the key was never used, or long ago."""
+        return await self._ask(Inspect(key))
+
+    async def list(
+        self,
+        prefix: str = "",
+        *,
+        owner: str | None = None,
+        type: str | None = None,
+        state: LockState | None = None,
+    ) -> AsyncIterator[LockView]:
+        """Look at many locks, in the order of their keys. They are fetched a page at a time."""
+        request = List(prefix=prefix, owner=owner, type=type, state=state)
+        while True:
+            page = await self._ask(request)
+            for view in page.locks:
+                yield view
+            if page.after is None:
+                return
+            request = List(prefix=prefix, owner=owner, type=type, state=state, after=page.after)
+
+    async def history(self, key: str, *, limit: int = 100) -> tuple[Event, ...]:
+        """Return what happened to a lock, oldest first: as much as the *history* setting keeps."""
+        return await self._ask(History(key, limit))
+
+    async def break_lock(
+        self, key: str, *, reason: str, by: str | None = None, token: int | None = None
+    ) -> Broken | None:
+        """Take a lock away from its holder: see `Holdfast.break_lock`."""
+        answer = await self._ask(Break(key, by or self._client.host, reason, token))
+        return answer if isinstance(answer, Broken) else None
+
+    async def sweep(self, *, limit: int = 1000) -> Swept:
+        """Settle and forget everything that is over, in batches of *limit*. Return the totals."""
+        total = Swept()
+        after = ""
+        while True:
+            swept = await self._ask(Sweep(limit, after))
+            total = total.plus(swept)
+            if swept.after is None:
+                return total
+            after = swept.after
+
+    async def close(self) -> None:
+        """Release everything that is still held, and let go of the store."""
+        if not self._closed:
+            await self._off_loop(self._shut)
+            if self._worker is not None:
+                self._worker.shutdown(wait=False)
+
+    async def __aenter__(self) -> AsyncHoldfast:
+        await self._off_loop(self._store.open)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # Running plans.
+
+    async def _acquire(self, wish: Wish) -> AsyncLease:
+        plan = self._acquiring(wish)
+        grant = await self._run(plan)
+        # No await from here on: a task that was not cancelled by now has the lease.
+        return AsyncLease(self, self._keep(grant, wish), wish)
+
+    async def _ask(self, request: Request[A]) -> A:
+        if self._closed:
+            raise errors.Closed(repr(self))
+        return await self._run(ask(request, settings=self.settings, clock=boot_time, roll=random.random))
+
+    async def _execute(self, request: Request[A]) -> A:
+        if self._store.traits.blocking:
+            return await self._off_loop(self._store.execute, request)
+        return self._store.execute(request)
+
+    async def _off_loop(self, function: Callable[..., T], *args: Any) -> T:
+        """Run something that may block. One thread does it all, so requests keep their order."""
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, thread_name_prefix="holdfast-store")
+        return await asyncio.get_running_loop().run_in_executor(self._worker, function, *args)
+
+    async def _run(self, plan: Plan[T]) -> T:
+        """Do what a plan wants, step by step, in this task."""
+        waiting: str | None = None  # the attempt that can be signalled
+        try:
+            step = next(plan)
+            while True:
+                try:
+                    if isinstance(step, Wait):
+                        result: Any = await self._wait(step)
+                    else:
+                        if isinstance(step, Acquire) and step.wait and step.attempt != waiting:
+                            self._stop_waiting(waiting)
+                            waiting = step.attempt
+                            self._mailboxes[waiting] = AsyncMailbox()
+                        result = await self._execute(step)
+                        if type(result) is Queued and isinstance(step, Acquire):
+                            self._keeping.wait(step.key, step.attempt)
+                except errors.StoreError as error:
+                    step = plan.throw(error)
+                else:
+                    step = plan.send(result)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        except BaseException:
+            await self._abandon(plan)
+            raise
+        finally:
+            self._stop_waiting(waiting)
+
+    async def _wait(self, step: Wait) -> Signal | None:
+        mailbox = self._mailboxes.get(step.attempt) or AsyncMailbox()
+        assert isinstance(mailbox, AsyncMailbox)
+        timeout = None if step.until is None else max(step.until - boot_time(), 0.0)
+        return await mailbox.get(timeout)
+
+    def _stop_waiting(self, attempt: str | None) -> None:
+        if attempt is not None:
+            self._mailboxes.pop(attempt, None)
+            self._keeping.leave(attempt)
+
+    async def _abandon(self, plan: Plan[Any]) -> None:
+        """Let a plan undo what it did, even if we are cancelled once more meanwhile."""
+        if plan.gi_frame is None:  # type: ignore[attr-defined]
+            return  # it is over: it raised the error itself
+        task = asyncio.get_running_loop().create_task(self._last_wish(plan))
+        self._last_wishes.add(task)
+        task.add_done_callback(self._last_wishes.discard)
+        await asyncio.shield(task)
+
+    async def _last_wish(self, plan: Plan[Any]) -> None:
+        try:
+            step = plan.throw(Abandoned())
+            while not isinstance(step, Wait):
+                try:
+                    result = await self._execute(step)
+                except errors.StoreError as error:
+                    step = plan.throw(error)
+                else:
+                    step = plan.send(result)
+        except (Abandoned, StopIteration):
+            pass
+
+
+class AsyncMailbox:
+    """Signals for one waiting task, put from any thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._signals: asyncio.Queue[Signal] = asyncio.Queue()
+
+    def put(self, signal: Signal) -> None:
+        """Wake the task. A loop that is gone has no tasks to wake."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._signals.put_nowait, signal)
+
+    async def get(self, timeout: float | None) -> Signal | None:  # noqa: ASYNC109
+        """Return the next signal, or None when the time is over."""
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._signals.get()
+        except TimeoutError:
+            return None
+
+
+class AsyncLease(BaseLease):
+    """A lock that we hold. As a context manager it guards its block as `AsyncHoldfast.hold` does."""
+
+    def __init__(self, client: AsyncHoldfast, kept: Kept, wish: Wish) -> None:
+        super().__init__(kept, wish)
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+        self._lost = asyncio.Event()
+        self._body: asyncio.Task[Any] | None = None
+        self._cancelling = 0
+        self._cancelled = False
+        kept.tell = self._tell_from_any_thread
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """An event to wait for: set when the lease is lost."""
+        if self._loss() is not None:
+            self._lost.set()
+        return self._lost
+
+    async def release(self) -> None:
+        """Give the lock back. Raise `LeaseLost` if we had lost it, `NotHeld` if it is not ours to release."""
+        await self._client._run(self._releasing(self._client))  # noqa: SLF001
+
+    async def __aenter__(self) -> AsyncLease:
+        self.check()
+        self._body = asyncio.current_task()
+        self._cancelling = self._body.cancelling() if self._body is not None else 0
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        body, self._body = self._body, None
+        lost_it = False
+        if self._cancelled and body is not None:
+            # As in asyncio.timeout: it was our cancellation, unless somebody else wants the task to end.
+            lost_it = body.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
+        try:
+            await self.release()
+        except errors.HoldfastError as problem:
+            if lost_it or error is None:
+                raise problem from None
+            with_note(error, problem)
+
+    def _tell_from_any_thread(self) -> None:
+        with suppress(RuntimeError):  # the loop is gone, and the body with it
+            self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        self._lost.set()
+        if self._body is not None and not self._body.done():
+            self._cancelled = True
+            self._body.cancel(str(self._kept.lost))
+        self._report_loss()
+
+
+class AsyncHold:
+    """What `AsyncHoldfast.hold` returns: acquires on entering the block, releases on leaving it."""
+
+    def __init__(self, client: AsyncHoldfast, key: str, options: HoldOptions) -> None:
+        self._client = client
+        self._key = key
+        self._options = options
+        self._lease: AsyncLease | None = None
+
+    async def __aenter__(self) -> AsyncLease:
+        if self._lease is not None:
+            raise errors.NotHeld(self._key, "this hold was used before; call hold() again")
+        self._lease = await self._client.acquire(self._key, **self._options)
+        return await self._lease.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._lease is not None
+        await self._lease.__aexit__(kind, error, traceback)
+
+
+class AsyncLock:
+    """A lock that speaks `asyncio.Lock`, per owner: what one task acquired, another cannot release."""
+
+    def __init__(self, client: AsyncHoldfast, key: str, *, ttl: Seconds | None, limit: int | None) -> None:
+        self._client = client
+        self._ttl = ttl
+        self._limit = limit
+        self._leases: dict[str, list[AsyncLease]] = {}
+        self.key = key
+
+    async def acquire(self) -> Literal[True]:
+        """Acquire as `asyncio.Lock.acquire` does."""
+        lease = await self._client.acquire(self.key, ttl=self._ttl, limit=self._limit)
+        self._leases.setdefault(lease.owner, []).append(lease)
+        return True
+
+    async def release(self) -> None:
+        """Release what the current owner acquired last. Unlike asyncio's it asks a store: await it."""
+        owner = identity.current_owner()
+        leases = self._leases.get(owner)
+        if not leases:
+            raise errors.NotHeld(self.key, "the current task has not acquired it")
+        lease = leases.pop()
+        if not leases:
+            del self._leases[owner]
+        await lease.release()
+
+    async def locked(self) -> bool:
+        """Tell whether anybody holds the lock."""
+        view = await self._client.inspect(self.key)
+        return view is not None and view.state == "held"
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self.release()
+        except errors.HoldfastError as problem:
+            if error is None:
+                raise
+            with_note(error, problem)

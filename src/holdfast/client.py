@@ -1,0 +1,325 @@
+"""What both clients share: settings, identity, keeping leases, losing them. Nothing here waits."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, TypedDict, TypeVar
+
+from holdfast import errors, exits, identity
+from holdfast.clock import boot_time
+from holdfast.core import keys, plans
+from holdfast.core.keeper import Kept
+from holdfast.core.plans import Grant, Plan
+from holdfast.core.requests import Acquire, NotHeld, Release, Released, Request, Signal, Withdraw
+from holdfast.core.settings import Seconds, Settings, seconds
+from holdfast.keeping import KeeperThread
+from holdfast.stores import default_url, open_store
+from holdfast.stores.base import StoreOptions
+
+T = TypeVar("T")
+OnBusy = Literal["wait", "skip", "raise"]
+OnLost = Callable[[errors.LeaseLost], None]
+
+log = logging.getLogger("holdfast")
+
+
+class LeaseOptions(TypedDict, total=False):
+    """How a lock may be taken. See `Holdfast.hold`."""
+
+    ttl: Seconds | None
+    owner: str | None
+    limit: int | None
+    max_hold: Seconds | None
+    renew: bool
+    on_lost: OnLost | None
+
+
+class HoldOptions(LeaseOptions, total=False):
+    """How a lock may be taken and waited for. See `Holdfast.hold`."""
+
+    timeout: Seconds | None
+
+
+class Mailbox(Protocol):
+    """Where the signals for one waiting attempt arrive, from any thread."""
+
+    def put(self, signal: Signal, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a caller asked for, validated: the request, and how to treat the lease."""
+
+    request: Acquire
+    timeout: float | None
+    max_hold: float | None
+    renew: bool
+    on_lost: OnLost | None
+    travels: bool  # an owner= was given, so anybody who has the lease may release it
+
+
+class BaseClient:
+    """The part of `Holdfast` and `AsyncHoldfast` that is the same."""
+
+    def __init__(
+        self,
+        url: str | None,
+        *,
+        settings: Settings | None,
+        ttl: Seconds | None,
+        max_hold: Seconds | None,
+        history: str | None,
+    ) -> None:
+        given = {"ttl": ttl, "max_hold": max_hold, "history": history}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        self.settings = replace(settings or Settings(), **changes)
+        self.url = default_url() if url is None else url
+        self._client = identity.new_client()
+        self._store = open_store(self.url, StoreOptions(self._client, self.settings.history))
+        self._closed = False
+        self._start()
+        exits.register(self)
+
+    def _start(self) -> None:
+        self._mailboxes: dict[str, Mailbox] = {}
+        self._keeping = KeeperThread(
+            self._store, self.settings, on_signal=self._on_signal, on_lost=_tell_holder
+        )
+        self._store.listen(self._on_signal)
+
+    @property
+    def instance(self) -> str:
+        """The id of this client, which its locks are shown with."""
+        return self._client.instance
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._keeping.kept())} leases"
+        return f"<{type(self).__name__} {self.url!r} {state}>"
+
+    # Acquiring.
+
+    def _wish(
+        self,
+        key: str,
+        *,
+        ttl: Seconds | None = None,
+        timeout: Seconds | None = None,
+        owner: str | None = None,
+        limit: int | None = None,
+        max_hold: Seconds | None = None,
+        renew: bool = True,
+        on_lost: OnLost | None = None,
+    ) -> Wish:
+        """Check what a caller asks for, and put it into a request."""
+        settings = self.settings
+        if self._closed:
+            raise errors.Closed(repr(self))
+        most = settings.max_hold if max_hold is None else seconds(max_hold, "max_hold")
+        length = settings.ttl if ttl is None else settings.check_ttl(ttl)
+        if most is not None and most < length:
+            length = settings.check_ttl(most)
+        patience = None if timeout is None else seconds(timeout, "timeout")
+        if limit is None:
+            limit = settings.limit
+        elif isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise errors.SettingsError(f"limit is {limit!r}; it must be a whole number, 1 or more")
+        request = Acquire(
+            key=keys.validate(key),
+            attempt=identity.new_attempt(),
+            owner=identity.current_owner() if owner is None else identity.check_owner(owner),
+            ttl=length,
+            client=self._client,
+            wait=patience != 0,
+            limit=limit,
+            patience=settings.patience,
+            claim=settings.claim,
+        )
+        return Wish(request, patience, most, renew, on_lost, owner is not None)
+
+    def _acquiring(self, wish: Wish) -> Plan[Grant]:
+        return plans.acquire(
+            wish.request,
+            timeout=wish.timeout,
+            settings=self.settings,
+            clock=boot_time,
+            roll=random.random,
+            retire=self._store.traits.repeats,
+        )
+
+    def _keep(self, grant: Grant, wish: Wish) -> Kept:
+        asked = grant.trusted_until - grant.ttl + self.settings.margin_for(grant.ttl)
+        return self._keeping.keep(grant, asked=asked, max_hold=wish.max_hold, renew=wish.renew)
+
+    # Signals, loss, and the end.
+
+    def _on_signal(self, signal: Signal) -> None:
+        """Pass a signal on. Called from any thread."""
+        if signal.kind == "lost":
+            self._keeping.hurry(signal.attempt)
+        elif mailbox := self._mailboxes.get(signal.attempt):
+            mailbox.put(signal)
+
+    def leave(self) -> None:
+        """Close on the way out of the process. Never raises."""
+        try:
+            self._shut()
+        except Exception:
+            log.exception("%r could not be closed", self)
+
+    def _give_everything_back(self) -> None:
+        requests: list[Request[Any]] = [
+            Release(kept.grant.key, kept.grant.attempt, kept.grant.token, kept.grant.retire)
+            for kept in self._keeping.kept()
+        ]
+        requests += [Withdraw(key, attempt) for key, attempt in self._keeping.tickets()]
+        for request in requests:
+            try:
+                self._store.execute(request)
+            except errors.HoldfastError as error:
+                log.warning("could not give back %r: %s", request, error)
+                return  # the others would fare no better, and their leases end by themselves
+
+    def _shut(self) -> None:
+        """Stop keeping, give everything back, let go of the store. May block."""
+        if self._closed:
+            return
+        self._closed = True
+        exits.unregister(self)
+        kept = self._keeping.kept()
+        self._keeping.stop()
+        self._give_everything_back()
+        for each in kept:
+            if each.lose("client closed"):
+                _tell_holder(each)
+        self._store.close()
+
+    def after_fork(self) -> None:
+        """Become a client of this process that owns nothing."""
+        for kept in self._keeping.abandon():
+            kept.lose("forked", detail=f"process {self._client.pid} holds it, not its child")
+        self._client = identity.new_client()
+        self._store.after_fork(self._client)
+        self._start()
+
+
+class BaseLease:
+    """A lease as far as it is the same for threads and tasks."""
+
+    def __init__(self, kept: Kept, wish: Wish) -> None:
+        self._kept = kept
+        self._wish = wish
+        self._released = False
+
+    @property
+    def key(self) -> str:
+        """The name of the lock."""
+        return self._kept.grant.key
+
+    @property
+    def token(self) -> int:
+        """The fencing token: larger than that of every lease of this key before."""
+        return self._kept.grant.token
+
+    @property
+    def owner(self) -> str:
+        """Whose lease it is."""
+        return self._kept.grant.owner
+
+    @property
+    def ttl(self) -> float:
+        """How long the lease holds without renewal."""
+        return self._kept.grant.ttl
+
+    @property
+    def remaining(self) -> float:
+        """For how many seconds the lease can be trusted if it is not renewed; 0 when it is over."""
+        if self._released or self._loss() is not None:
+            return 0.0
+        return max(self._kept.trusted_until - boot_time(), 0.0)
+
+    @property
+    def held(self) -> bool:
+        """Whether the lease can be trusted at this moment."""
+        return not self._released and self._loss() is None
+
+    def check(self) -> None:
+        """Raise `LeaseLost` if the lease cannot be trusted any more, `NotHeld` if it was released."""
+        if self._released:
+            raise errors.NotHeld(self.key, "released already")
+        if loss := self._loss():
+            raise loss.copy()
+
+    def __repr__(self) -> str:
+        if self._released:
+            state = "released"
+        elif loss := self._loss():
+            state = f"lost: {loss.reason}"
+        else:
+            state = f"trusted {self.remaining:.1f} s"
+        return f"<{type(self).__name__} {self.key!r} token={self.token}, {state}>"
+
+    def _loss(self) -> errors.LeaseLost | None:
+        return self._kept.loss(boot_time())
+
+    def _report_loss(self) -> None:
+        """Call *on_lost*, whose errors are logged: they must not stop the keeper."""
+        if self._wish.on_lost is not None and self._kept.lost is not None:
+            try:
+                self._wish.on_lost(self._kept.lost.copy())
+            except Exception:
+                log.exception("on_lost of %r failed", self.key)
+
+    def _releasing(self, client: BaseClient) -> Generator[Any, Any, None]:
+        """Release as a plan: check, ask, and raise if the lease was lost meanwhile."""
+        kept = self._kept
+        if self._released:
+            raise errors.NotHeld(self.key, "released already")
+        if kept.lost is not None and kept.lost.reason == "forked":
+            raise kept.lost.copy()
+        if not self._wish.travels and identity.current_owner() != self.owner:
+            raise errors.NotHeld(
+                self.key,
+                f"its owner is {self.owner}, not the current task or thread",
+                detail="pass owner= when acquiring to let a lease travel",
+            )
+        client._keeping.drop(kept.grant.attempt)  # noqa: SLF001
+        if kept.lost is not None and kept.lost.reason == "client closed":
+            self._released = True
+            raise kept.lost.copy()
+        answer: Released | NotHeld = yield from plans.release(
+            kept.grant, settings=client.settings, clock=boot_time, roll=random.random
+        )
+        self._released = True
+        if kept.lost is not None:
+            raise kept.lost.copy()
+        if isinstance(answer, NotHeld):
+            kept.lose(answer.why, by=answer.by, detail=answer.reason)
+            assert kept.lost is not None
+            raise kept.lost.copy()
+
+
+def _tell_holder(kept: Kept) -> None:
+    log.warning("%s", kept.lost)
+    if kept.tell is not None:
+        kept.tell()
+
+
+def with_note(error: BaseException, problem: errors.HoldfastError) -> None:
+    """Tell of a second problem without hiding the first."""
+    error.add_note(f"holdfast: while leaving the block, {problem}")
+
+
+def key_of(key: str | Callable[..., str] | None, function: Callable[..., Any], args: Any, kwargs: Any) -> str:
+    """Return the key of one call of a guarded function."""
+    if key is None:
+        return f"{function.__module__}.{function.__qualname__}"
+    return key if isinstance(key, str) else key(*args, **kwargs)
+
+
+def check_on_busy(on_busy: str) -> None:
+    """Raise unless it is one of the choices."""
+    if on_busy not in ("wait", "skip", "raise"):
+        raise errors.SettingsError(f"on_busy is {on_busy!r}; it must be 'wait', 'skip' or 'raise'")

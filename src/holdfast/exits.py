@@ -1,0 +1,78 @@
+"""Leaving well: what happens to leases when the process forks, ends, or is told to end.
+
+- the interpreter ends: every client gives back what it holds
+- SIGTERM, and nobody else handles it: the same, then the signal does what it always did
+- fork: the child owns nothing
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import threading
+import weakref
+from typing import Protocol
+
+from holdfast import identity
+
+# How long a dying process may take to give its leases back. They end with their ttl anyway.
+GRACE = 2.0
+
+
+class Leaving(Protocol):
+    """A client, as far as this module is concerned."""
+
+    def leave(self) -> None:
+        """Give back all leases and tickets, and close, as well as that can be done. Never raises."""
+
+    def after_fork(self) -> None:
+        """Become a client of this process that owns nothing."""
+
+
+_clients: weakref.WeakSet[Leaving] = weakref.WeakSet()
+_installed = False
+
+
+def register(client: Leaving) -> None:
+    """See to it that *client* leaves well."""
+    global _installed
+    _clients.add(client)
+    if not _installed:
+        _installed = True
+        atexit.register(_leave)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=_after_fork)
+    _handle_sigterm()
+
+
+def unregister(client: Leaving) -> None:
+    """Forget a client that was closed."""
+    _clients.discard(client)
+
+
+def _handle_sigterm() -> None:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _on_sigterm)
+
+
+def _on_sigterm(number: int, frame: object) -> None:  # noqa: ARG001
+    # The main thread may have been interrupted inside a store, with its mutex held: releasing from here
+    # could wait for ourselves. Another thread can try, for as long as a dying process has.
+    helper = threading.Thread(target=_leave, daemon=True)
+    helper.start()
+    helper.join(GRACE)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _leave() -> None:
+    for client in list(_clients):
+        client.leave()
+
+
+def _after_fork() -> None:
+    identity.after_fork()
+    for client in list(_clients):
+        client.after_fork()

@@ -1,0 +1,77 @@
+"""Who we are: this process and client, and the owner that a thread or task is by default.
+
+Ids are random and never derived from thread idents, pids or host names: those are used again, and a new
+thread would re-enter a dead one's lease.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+import sys
+import threading
+import weakref
+from typing import Any
+
+from holdfast.core.requests import Client
+from holdfast.errors import SettingsError
+
+MAX_OWNER = 255
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+_threads = threading.local()
+_tasks: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+def new_client() -> Client:
+    """Return a new client id for this process."""
+    return Client(instance=secrets.token_hex(8), host=socket.gethostname(), pid=os.getpid())
+
+
+def new_attempt() -> str:
+    """Return the id of a new attempt. Whoever knows it can release what it holds, so it is a secret."""
+    return secrets.token_hex(12)
+
+
+def current_owner() -> str:
+    """Return the owner that the current task is, or else the current thread."""
+    # Whoever runs in a task has imported asyncio; everybody else need not pay for it.
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None:
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            task = None
+        if task is not None:
+            owner = _tasks.get(task)
+            if owner is None:
+                owner = _tasks[task] = _new_owner(task.get_name())
+            return owner
+    try:
+        return _threads.owner  # type: ignore[no-any-return]
+    except AttributeError:
+        _threads.owner = _new_owner(threading.current_thread().name)
+        return _threads.owner  # type: ignore[no-any-return]
+
+
+def check_owner(owner: object) -> str:
+    """Return *owner* if it can name one."""
+    if not isinstance(owner, str) or not 1 <= len(owner) <= MAX_OWNER:
+        raise SettingsError(f"owner is {owner!r}; it must be a string of 1 to {MAX_OWNER} characters")
+    if _UNPRINTABLE.search(owner):
+        raise SettingsError(f"owner {owner!r} has a character that cannot be printed")
+    return owner
+
+
+def after_fork() -> None:
+    """Make everybody somebody else in a forked child: what the parent owns is not ours."""
+    global _threads
+    _threads = threading.local()
+    _tasks.clear()
+
+
+def _new_owner(name: str) -> str:
+    """Return a readable id that nobody ever had."""
+    return f"{_UNPRINTABLE.sub('', name)[:40]}-{secrets.token_hex(6)}"

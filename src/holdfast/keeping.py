@@ -1,0 +1,167 @@
+"""The thread that keeps a client's leases and tickets alive.
+
+Both clients use it, the asyncio one as well: an event loop that is busy computing must not lose its
+leases for it. It starts with the first lease or ticket, sleeps until something is due, and is not woken
+by a lease that comes and goes before.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import threading
+from collections.abc import Callable
+
+from holdfast.clock import boot_time
+from holdfast.core.keeper import Keeper, Kept
+from holdfast.core.plans import Grant
+from holdfast.core.requests import Renew, Signal, Sweep
+from holdfast.core.settings import Settings
+from holdfast.errors import StoreError
+from holdfast.stores.base import Store
+
+log = logging.getLogger("holdfast")
+
+SWEEP_LIMIT = 500
+AWAKE = -math.inf
+
+
+class KeeperThread:
+    """A `Keeper` with a clock, a store and a thread of its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        on_signal: Callable[[Signal], None],
+        on_lost: Callable[[Kept], None],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._on_signal = on_signal
+        self._on_lost = on_lost
+        self._keeper = Keeper(settings, random.random)
+        self._changed = threading.Condition(threading.Lock())
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+        self._wake_at = math.inf  # when the thread will look again by itself
+        self._swept_up_to = ""
+        self._sweep_at = math.inf
+        if settings.sweep_every is not None:  # clients of one fleet should not all sweep at once
+            self._sweep_at = boot_time() + settings.sweep_every * (0.5 + random.random())
+
+    def keep(self, grant: Grant, *, asked: float, max_hold: float | None, renew: bool) -> Kept:
+        """Renew this lease from now on; with *renew* off, only watch it end."""
+        with self._changed:
+            kept = self._keeper.keep(grant, asked=asked, max_hold=max_hold)
+            if not renew:
+                kept.renew_at = math.inf
+            self._look_at(min(kept.renew_at, kept.trusted_until))
+        return kept
+
+    def drop(self, attempt: str) -> None:
+        """Stop renewing a lease."""
+        with self._changed:
+            self._keeper.drop(attempt)
+
+    def wait(self, key: str, attempt: str) -> None:
+        """Refresh this ticket from now on."""
+        with self._changed:
+            if attempt not in self._keeper.tickets:
+                self._keeper.wait(key, attempt, boot_time())
+                self._look_at(self._keeper.tickets[attempt].refresh_at)
+
+    def leave(self, attempt: str) -> None:
+        """Stop refreshing a ticket."""
+        with self._changed:
+            self._keeper.leave(attempt)
+
+    def hurry(self, attempt: str) -> None:
+        """Look at a lease now: a signal says that something happened to it."""
+        with self._changed:
+            now = boot_time()
+            self._keeper.hurry(attempt, now)
+            self._look_at(now)
+
+    def kept(self) -> list[Kept]:
+        """Return all leases that are kept."""
+        with self._changed:
+            return list(self._keeper.leases.values())
+
+    def tickets(self) -> list[tuple[str, str]]:
+        """Return (key, attempt) of all tickets that are refreshed."""
+        with self._changed:
+            return [(ticket.key, ticket.attempt) for ticket in self._keeper.tickets.values()]
+
+    def abandon(self) -> list[Kept]:
+        """Return what is kept, in a forked child: our mutex may have been held when it forked, for ever."""
+        return list(self._keeper.leases.values())
+
+    def stop(self) -> None:
+        """Stop renewing anything."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=1.0)
+
+    def _look_at(self, when: float) -> None:
+        """Make the thread look at *when* at the latest. Called with the mutex held."""
+        if self._thread is None and not self._stopped:
+            self._thread = threading.Thread(target=self._run, name="holdfast-keeper", daemon=True)
+            self._wake_at = AWAKE
+            self._thread.start()
+        elif when < self._wake_at:
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if self._stopped:
+                    return
+                now = boot_time()
+                lost = self._keeper.overdue(now)
+                request = self._keeper.due(now)
+                sweep = now >= self._sweep_at and bool(self._keeper.leases)
+                if not (lost or request or sweep):
+                    self._wake_at = self._keeper.next_at()
+                    idle = math.isinf(self._wake_at)
+                    self._changed.wait(None if idle else min(self._wake_at - now, threading.TIMEOUT_MAX))
+                    self._wake_at = AWAKE
+                    continue
+            for kept in lost:
+                self._on_lost(kept)
+            if request is not None:
+                self._renew(request)
+            if sweep:
+                self._sweep()
+
+    def _renew(self, request: Renew) -> None:
+        asked = boot_time()
+        try:
+            answer = self._store.execute(request)
+        except StoreError as error:
+            log.warning("renewal failed, trying again: %s", error)
+            with self._changed:
+                self._keeper.failed(request, error, now=boot_time())
+            return
+        with self._changed:
+            lost, signals = self._keeper.answered(request, answer, asked=asked)
+        for kept in lost:
+            self._on_lost(kept)
+        for signal in signals:
+            self._on_signal(signal)
+
+    def _sweep(self) -> None:
+        every = self._settings.sweep_every or math.inf
+        try:
+            swept = self._store.execute(Sweep(limit=SWEEP_LIMIT, after=self._swept_up_to))
+        except StoreError as error:
+            log.warning("sweep failed: %s", error)
+        else:
+            self._swept_up_to = swept.after or ""
+            if swept.after is not None:
+                every = 1.0  # there is more: go on soon, in small steps
+        self._sweep_at = boot_time() + every * (0.5 + random.random())

@@ -1,0 +1,447 @@
+"""`Holdfast`, the client for threads. It runs the plans of the core, and is the part that waits."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import queue
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
+
+from holdfast import errors, identity
+from holdfast.client import (
+    BaseClient,
+    BaseLease,
+    HoldOptions,
+    LeaseOptions,
+    OnBusy,
+    Wish,
+    check_on_busy,
+    key_of,
+    with_note,
+)
+from holdfast.clock import boot_time
+from holdfast.core.events import Event, HistoryLevel
+from holdfast.core.keeper import Kept
+from holdfast.core.plans import Abandoned, Plan, Wait, ask
+from holdfast.core.requests import (
+    Acquire,
+    Break,
+    Broken,
+    History,
+    Inspect,
+    List,
+    LockState,
+    LockView,
+    Queued,
+    Request,
+    Signal,
+    Sweep,
+    Swept,
+    Withdraw,
+)
+from holdfast.core.settings import Seconds, Settings
+
+A = TypeVar("A")
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Holdfast(BaseClient):
+    """Locks for threads and processes.
+
+    *url* names the store; without it, ``$HOLDFAST_URL`` or a file of this user's is used. Safe to share
+    between threads. Use it as a context manager, or call `close`, to release what is left.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        ttl: Seconds | None = None,
+        max_hold: Seconds | None = None,
+        history: HistoryLevel | None = None,
+    ) -> None:
+        super().__init__(url, settings=settings, ttl=ttl, max_hold=max_hold, history=history)
+        self._store.open()
+
+    def hold(self, key: str, **options: Unpack[HoldOptions]) -> Hold:
+        """Hold the lock for the time of a ``with`` block. Being inside is the proof.
+
+        - *timeout*: how long to wait; None (the default) for ever, 0 for one try. Then `LockTimeout` says
+          who has it.
+        - *ttl*: how long the lease holds without renewal. It is renewed in the background, unless *renew*
+          is off.
+        - *max_hold*: do not renew beyond this.
+        - *owner*: let the lease travel between threads or processes; by default the current task or
+          thread owns it.
+        - *limit*: how often the owner may enter again; 1 for not at all.
+        - *on_lost*: called with the `LeaseLost` when that happens, from the keeper's thread.
+        """
+        return Hold(self, key, options)
+
+    def acquire(self, key: str, **options: Unpack[HoldOptions]) -> Lease:
+        """Take the lock until `Lease.release`. The options are those of `hold`."""
+        return self._acquire(self._wish(key, **options))
+
+    def try_acquire(self, key: str, **options: Unpack[LeaseOptions]) -> Lease | None:
+        """Take the lock if it is free; None if it is not. The options are those of `hold`."""
+        try:
+            return self._acquire(self._wish(key, timeout=0, **options))
+        except errors.LockTimeout:
+            return None
+
+    @overload
+    def guarded(
+        self,
+        key: str | Callable[P, str] | None = ...,
+        *,
+        on_busy: Literal["wait", "raise"] = ...,
+        **options: Unpack[HoldOptions],
+    ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+
+    @overload
+    def guarded(
+        self,
+        key: str | Callable[P, str] | None = ...,
+        *,
+        on_busy: Literal["skip"],
+        **options: Unpack[HoldOptions],
+    ) -> Callable[[Callable[P, T]], Callable[P, T | None]]: ...
+
+    def guarded(
+        self,
+        key: str | Callable[..., str] | None = None,
+        *,
+        on_busy: OnBusy = "wait",
+        **options: Unpack[HoldOptions],
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Run a function only while holding a lock.
+
+        *key* may be computed from the call's arguments; by default it is the function's name. *on_busy*:
+        ``wait`` (at most *timeout*, then raise), ``skip`` (return None), or ``raise`` `LockTimeout`.
+        """
+        check_on_busy(on_busy)
+        if on_busy != "wait":
+            options["timeout"] = 0
+
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+                raise errors.SettingsError(
+                    f"{function.__qualname__} would run after its lock was released: guard plain functions"
+                    " here, coroutine functions with AsyncHoldfast"
+                )
+
+            @functools.wraps(function)
+            def guarded_function(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    lease = self.acquire(key_of(key, function, args, kwargs), **options)
+                except errors.LockTimeout:
+                    if on_busy == "skip":
+                        return None
+                    raise
+                with lease:
+                    return function(*args, **kwargs)
+
+            return guarded_function
+
+        return decorate
+
+    def lock(self, key: str, *, ttl: Seconds | None = None, limit: int | None = None) -> Lock:
+        """Return an object with the methods of `threading.Lock` for code that expects one."""
+        return Lock(self, key, ttl=ttl, limit=limit)
+
+    def inspect(self, key: str) -> LockView | None:
+        """Look at one lock: who holds it, who waits. None if the key was never used, or long ago."""
+        return self._ask(Inspect(key))
+
+    def list(
+        self,
+        prefix: str = "",
+        *,
+        owner: str | None = None,
+        type: str | None = None,
+        state: LockState | None = None,
+    ) -> Iterator[LockView]:
+        """Look at many locks, in the order of their keys. They are fetched a page at a time."""
+        request = List(prefix=prefix, owner=owner, type=type, state=state)
+        while True:
+            page = self._ask(request)
+            yield from page.locks
+            if page.after is None:
+                return
+            request = List(prefix=prefix, owner=owner, type=type, state=state, after=page.after)
+
+    def history(self, key: str, *, limit: int = 100) -> tuple[Event, ...]:
+        """Return what happened to a lock, oldest first: as much as the *history* setting keeps."""
+        return self._ask(History(key, limit))
+
+    def break_lock(
+        self, key: str, *, reason: str, by: str | None = None, token: int | None = None
+    ) -> Broken | None:
+        """Take a lock away from its holder, who is told, and write it into the history.
+
+        With *token* only that lease is broken. None if there was nothing to break.
+        """
+        answer = self._ask(Break(key, by or self._client.host, reason, token))
+        return answer if isinstance(answer, Broken) else None
+
+    def sweep(self, *, limit: int = 1000) -> Swept:
+        """Settle and forget everything that is over, in batches of *limit*. Return the totals."""
+        total = Swept()
+        after = ""
+        while True:
+            swept = self._ask(Sweep(limit, after))
+            total = total.plus(swept)
+            if swept.after is None:
+                return total
+            after = swept.after
+
+    def close(self) -> None:
+        """Release everything that is still held, and let go of the store."""
+        self._shut()
+
+    def __enter__(self) -> Holdfast:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Running plans.
+
+    def _acquire(self, wish: Wish) -> Lease:
+        plan = self._acquiring(wish)
+        try:
+            grant = self._run(plan)
+            return Lease(self, self._keep(grant, wish), wish)
+        except errors.HoldfastError:
+            raise
+        except BaseException:
+            # An interrupt can also hit between the steps, where no plan hears of it. Withdrawing twice
+            # is harmless.
+            self._keeping.drop(wish.request.attempt)
+            with suppress(errors.StoreError):
+                self._store.execute(Withdraw(wish.request.key, wish.request.attempt))
+            raise
+
+    def _ask(self, request: Request[A]) -> A:
+        if self._closed:
+            raise errors.Closed(repr(self))
+        return self._run(ask(request, settings=self.settings, clock=boot_time, roll=random.random))
+
+    def _run(self, plan: Plan[T]) -> T:
+        """Do what a plan wants, step by step, in this thread."""
+        waiting: str | None = None  # the attempt that can be signalled
+        try:
+            step = next(plan)
+            while True:
+                try:
+                    if isinstance(step, Wait):
+                        result: Any = self._wait(step)
+                    else:
+                        if isinstance(step, Acquire) and step.wait and step.attempt != waiting:
+                            self._stop_waiting(waiting)
+                            waiting = step.attempt
+                            self._mailboxes[waiting] = queue.SimpleQueue()
+                        result = self._store.execute(step)
+                        if type(result) is Queued and isinstance(step, Acquire):
+                            self._keeping.wait(step.key, step.attempt)
+                except errors.StoreError as error:
+                    step = plan.throw(error)
+                else:
+                    step = plan.send(result)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        except BaseException:
+            self._abandon(plan)
+            raise
+        finally:
+            self._stop_waiting(waiting)
+
+    def _wait(self, step: Wait) -> Signal | None:
+        mailbox = self._mailboxes.get(step.attempt) or queue.SimpleQueue[Signal]()
+        assert isinstance(mailbox, queue.SimpleQueue)
+        timeout = None if step.until is None else max(step.until - boot_time(), 0.0)
+        if timeout is not None:
+            timeout = min(timeout, threading.TIMEOUT_MAX)
+        try:
+            return mailbox.get(timeout=timeout)  # type: ignore[no-any-return]
+        except queue.Empty:
+            return None
+
+    def _stop_waiting(self, attempt: str | None) -> None:
+        if attempt is not None:
+            self._mailboxes.pop(attempt, None)
+            self._keeping.leave(attempt)
+
+    def _abandon(self, plan: Plan[Any]) -> None:
+        """Let a plan undo what it did. It is over already when it raised the error itself."""
+        try:
+            step = plan.throw(Abandoned())
+            while not isinstance(step, Wait):
+                try:
+                    result = self._store.execute(step)
+                except errors.StoreError as error:
+                    step = plan.throw(error)
+                else:
+                    step = plan.send(result)
+        except (Abandoned, StopIteration):
+            pass
+
+
+class Lease(BaseLease):
+    """A lock that we hold. As a context manager it is released at the end of the block."""
+
+    def __init__(self, client: Holdfast, kept: Kept, wish: Wish) -> None:
+        super().__init__(kept, wish)
+        self._client = client
+        self._lost: Lost | None = None
+        kept.tell = self._tell
+
+    @property
+    def lost(self) -> Lost:
+        """An event to wait for: set when the lease is lost."""
+        if self._lost is None:
+            self._lost = Lost(self._kept)
+        return self._lost
+
+    def release(self) -> None:
+        """Give the lock back. Raise `LeaseLost` if we had lost it, `NotHeld` if it is not ours to release."""
+        self._client._run(self._releasing(self._client))  # noqa: SLF001
+
+    def __enter__(self) -> Lease:
+        self.check()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.release()
+            return
+        try:
+            self.release()
+        except errors.HoldfastError as problem:
+            with_note(error, problem)
+
+    def _tell(self) -> None:
+        if self._lost is not None:
+            self._lost.set()
+        self._report_loss()
+
+
+class Lost(threading.Event):
+    """Set once a lease is lost; it also says so when nobody had the time to set it yet."""
+
+    def __init__(self, kept: Kept) -> None:
+        super().__init__()
+        self._kept = kept
+
+    def is_set(self) -> bool:
+        """Tell whether the lease is lost, by the clock and not only by what was noticed."""
+        return super().is_set() or self._kept.loss(boot_time()) is not None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the lease is lost, at most *timeout* seconds; tell whether it is."""
+        if self.is_set():
+            return True
+        super().wait(timeout)
+        return self.is_set()
+
+
+class Hold:
+    """What `Holdfast.hold` returns: acquires on entering the block, releases on leaving it."""
+
+    def __init__(self, client: Holdfast, key: str, options: HoldOptions) -> None:
+        self._client = client
+        self._key = key
+        self._options = options
+        self._lease: Lease | None = None
+
+    def __enter__(self) -> Lease:
+        if self._lease is not None:
+            raise errors.NotHeld(self._key, "this hold was used before; call hold() again")
+        self._lease = self._client.acquire(self._key, **self._options)
+        return self._lease
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._lease is not None
+        self._lease.__exit__(kind, error, traceback)
+
+
+class Lock:
+    """A lock that speaks `threading.Lock`, per owner: what one thread acquired, another cannot release.
+
+    Unlike `threading.Lock` it may be entered again by its owner; with ``limit=1`` that raises instead of
+    waiting for ever.
+    """
+
+    def __init__(self, client: Holdfast, key: str, *, ttl: Seconds | None, limit: int | None) -> None:
+        self._client = client
+        self._ttl = ttl
+        self._limit = limit
+        self._leases: dict[str, list[Lease]] = {}
+        self.key = key
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Acquire as `threading.Lock.acquire` does."""
+        if not blocking and timeout != -1:
+            raise ValueError("can't specify a timeout for a non-blocking call")
+        wait = 0.0 if not blocking else None if timeout == -1 else timeout
+        try:
+            lease = self._client.acquire(self.key, ttl=self._ttl, timeout=wait, limit=self._limit)
+        except errors.LockTimeout:
+            return False
+        self._leases.setdefault(lease.owner, []).append(lease)
+        return True
+
+    def release(self) -> None:
+        """Release what the current owner acquired last."""
+        owner = identity.current_owner()
+        leases = self._leases.get(owner)
+        if not leases:
+            raise errors.NotHeld(self.key, "the current task or thread has not acquired it")
+        lease = leases.pop()
+        if not leases:
+            del self._leases[owner]
+        lease.release()
+
+    def locked(self) -> bool:
+        """Tell whether anybody holds the lock."""
+        view = self._client.inspect(self.key)
+        return view is not None and view.state == "held"
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.release()
+            return
+        try:
+            self.release()
+        except errors.HoldfastError as problem:
+            with_note(error, problem)

@@ -1,0 +1,267 @@
+"""Put the same random requests to two stores, step by step, and expect the same answers and signals.
+
+The memory store is the reference. A store that passes answers as it does, on sequences nobody thought
+of. Everything follows from a seed, so a difference can be replayed; nothing waits, because time is
+passed in. What the protocol leaves to the store is not compared: the order of the signals of one step.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.core.requests import (
+    Acquire,
+    Break,
+    Client,
+    Granted,
+    History,
+    Inspect,
+    List,
+    LockState,
+    RefreshTicket,
+    Release,
+    Renew,
+    RenewLease,
+    Request,
+    Signal,
+    Sweep,
+    Withdraw,
+)
+from holdfast.stores.base import Store, micros
+
+OWNERS = ("ann", "bob", "cy", "dee")
+KEYS = ("node:1:fetch", "node:1:fetch:2", "workflow:1")
+DURATIONS = (0.5, 1.0, 2.0, 3.5, 5.0, 15.0)  # whole microseconds, and sums that often coincide
+STATES: tuple[LockState | None, ...] = (None, None, "held", "expired", "free")
+HOUR = 3600.0
+DAY = 86400.0
+
+
+@dataclass
+class Traffic:
+    """Random requests of a few clients for a few keys. Time mostly moves forward.
+
+    Attempts are few at any time, but go on being new: old ones stay remembered as ended. What a store
+    answered is fed back with `heard`, so that tokens are often right.
+    """
+
+    dice: random.Random
+    client: Client
+    keys: Sequence[str] = KEYS
+    backwards: bool = True  # let time step back now and then
+    now: int = micros(1000.0)
+    steps: int = 0
+    tokens: dict[tuple[str, str], int] = field(default_factory=dict)
+    instants: deque[int] = field(default_factory=lambda: deque(maxlen=24))
+
+    def next(self) -> Request[Any]:
+        """Return the next request, at a time a little (or not, or much) later."""
+        self.steps += 1
+        self._pass_time()
+        make = self.dice.choices(_MAKERS, _WEIGHTS)[0]
+        return make(self)
+
+    def heard(self, request: Request[Any], answer: object) -> None:
+        """Learn from an answer."""
+        if isinstance(request, Acquire) and isinstance(answer, Granted):
+            self.tokens[request.key, request.attempt] = answer.token
+
+    def owner_of(self, attempt: str) -> str:
+        """Return the owner that an attempt belongs to."""
+        return attempt.partition("-")[0]
+
+    def _pass_time(self) -> None:
+        dice = self.dice
+        ahead = [instant for instant in self.instants if instant >= self.now]
+        match dice.random():
+            case roll if roll < 0.25:
+                pass
+            case roll if roll < 0.80 or (roll < 0.94 and not ahead):
+                self.now += dice.randrange(1, 300_000)
+            case roll if roll < 0.94:  # the very instant at which something ends, or just before or after
+                self.now = max(dice.choice(sorted(ahead)[:4]) + dice.choice((-1, 0, 0, 0, 1)), self.now)
+            case roll if roll < 0.96:
+                self.now += micros(dice.choice((6.0, 20.0, 61.0)))
+            case roll if roll < 0.965:
+                self.now += micros(dice.choice((HOUR, DAY + 1)))
+            case _ if self.backwards:
+                self.now -= dice.choice((1, 1000, 700_000, 4_000_000))
+
+    def _at(self) -> float:
+        return self.now / 1e6
+
+    def _duration(self) -> float:
+        chosen = self.dice.choice(DURATIONS)
+        self.instants.append(self.now + micros(chosen))
+        return chosen
+
+    def _key(self) -> str:
+        return self.dice.choice(self.keys)
+
+    def _attempt(self) -> str:
+        generation = self.steps // 12
+        number = generation - self.dice.choice((0, 0, 0, 0, 1, 2, 7))
+        return f"{self.dice.choice(OWNERS)}-{max(number, 0)}"
+
+    def _known(self) -> tuple[str, str, int]:
+        """Return a grant: mostly one that there was, at times with another attempt, token or key."""
+        recent = list(self.tokens.items())[-6:]
+        match self.dice.random():
+            case roll if roll < 0.1 or not recent:
+                return self._key(), self._attempt(), self.now
+            case roll:
+                (key, attempt), token = self.dice.choice(recent)
+                if roll < 0.2:
+                    attempt = self._attempt()
+                elif roll < 0.27:
+                    token += self.dice.choice((-1, 1))
+                return key, attempt, token
+
+    def _acquire(self) -> Acquire:
+        attempt = self._attempt()
+        return Acquire(
+            key=self._key(),
+            attempt=attempt,
+            owner=self.owner_of(attempt),
+            ttl=self._duration(),
+            client=self.client,
+            wait=self.dice.random() < 0.75,
+            limit=self.dice.choice((64, 64, 2, 1)),
+            patience=self._duration(),
+            claim=self._duration(),
+            now=self._at(),
+        )
+
+    def _release(self) -> Release:
+        key, attempt, token = self._known()
+        return Release(key, attempt, token, retire=self.dice.random() < 0.3, now=self._at())
+
+    def _renew(self) -> Renew:
+        dice = self.dice
+        leases = {
+            (key, attempt): RenewLease(key, attempt, token, self._duration())
+            for key, attempt, token in (self._known() for _ in range(dice.randrange(4)))
+        }
+        tickets = {
+            (key, attempt): RefreshTicket(key, attempt, self._duration())
+            for key, attempt in ((self._key(), self._attempt()) for _ in range(dice.randrange(4)))
+        }
+        return Renew(tuple(leases.values()), tuple(tickets.values()), now=self._at())
+
+    def _withdraw(self) -> Withdraw:
+        if self.dice.random() < 0.4:
+            key, attempt, _ = self._known()
+        else:
+            key, attempt = self._key(), self._attempt()
+        return Withdraw(key, attempt, now=self._at())
+
+    def _break(self) -> Break:
+        key, _, token = self._known()
+        return Break(key, "olga", "stuck", token if self.dice.random() < 0.5 else None, now=self._at())
+
+    def _sweep(self) -> Sweep:
+        # Without a limit that bites: which ones a limited sweep takes first is the store's choice.
+        return Sweep(
+            limit=1000,
+            after=self.dice.choice(("", "", *self.keys)),
+            idle=self.dice.choice((0.0, 5.0, HOUR)),
+            keep_history=self.dice.choice((5.0, HOUR, 30 * DAY)),
+            now=self._at(),
+        )
+
+    def _look(self) -> Inspect | List | History:
+        dice = self.dice
+        match dice.randrange(3):
+            case 0:
+                return Inspect(self._key(), now=self._at())
+            case 1:
+                return History(self._key(), limit=dice.choice((1, 3, 100)))
+            case _:
+                return List(
+                    prefix=dice.choice(("", "", "node:1", "node:1:fetch:", "w")),
+                    owner=dice.choice((None, None, *OWNERS)),
+                    type=dice.choice((None, None, "node", "nod")),
+                    state=dice.choice(STATES),
+                    after=dice.choice(("", "", *self.keys)),
+                    limit=dice.choice((1, 2, 100)),
+                    now=self._at(),
+                )
+
+
+_MAKERS: tuple[Callable[[Traffic], Request[Any]], ...] = (
+    Traffic._acquire,
+    Traffic._release,
+    Traffic._renew,
+    Traffic._withdraw,
+    Traffic._break,
+    Traffic._sweep,
+    Traffic._look,
+)
+_WEIGHTS = (44, 16, 14, 8, 3, 3, 12)
+
+
+def compare(
+    reference: Store,
+    other: Store,
+    *,
+    seed: int,
+    steps: int = 400,
+    client: Client,
+    look_every: int = 40,
+    show: int = 12,
+) -> None:
+    """Put *steps* requests to both stores; raise `AssertionError` at the first different answer.
+
+    *client* must be the one both stores were opened for, so that they signal it directly. Every
+    *look_every* steps everything there is to see is compared as well.
+    """
+    traffic = Traffic(random.Random(seed), client)
+    heard: list[Signal] = []
+    told: list[Signal] = []
+    reference.listen(heard.append)
+    other.listen(told.append)
+    past: deque[str] = deque(maxlen=show)
+    for step in range(1, steps + 1):
+        asked = [traffic.next()]
+        if step % look_every == 0:
+            asked += _everything(traffic)
+        for request in asked:
+            heard.clear()
+            told.clear()
+            expected, answer = reference.execute(request), other.execute(request)
+            past.append(f"{step}: {request!r}\n      -> {expected!r} {_in_order(heard)}")
+            if expected != answer or _comparable(request, heard) != _comparable(request, told):
+                raise AssertionError(
+                    f"seed {seed}, step {step}: the stores disagree\n"
+                    f"  asked     {request!r}\n"
+                    f"  reference {expected!r}\n"
+                    f"            {_in_order(heard)}\n"
+                    f"  other     {answer!r}\n"
+                    f"            {_in_order(told)}\n"
+                    f"the last steps, with the reference's answers:\n  " + "\n  ".join(past)
+                )
+            traffic.heard(request, expected)
+
+
+def _everything(traffic: Traffic) -> Iterator[Request[Any]]:
+    now = traffic.now / 1e6
+    for key in traffic.keys:
+        yield Inspect(key, now=now)
+        yield History(key)
+    yield List(now=now)
+
+
+def _comparable(request: Request[Any], signals: Sequence[Signal]) -> list[Signal]:
+    if isinstance(request, Renew) and len({lease.key for lease in request.leases}) < len(request.leases):
+        # A batch is worked off in any order: a head may be told the end of a lease before or after
+        # another entry of the same batch moved it.
+        signals = [replace(signal, expires_in=0.0) for signal in signals]
+    return _in_order(signals)
+
+
+def _in_order(signals: Sequence[Signal]) -> list[Signal]:
+    return sorted(signals, key=lambda signal: (signal.key, signal.attempt, signal.kind, signal.expires_in))

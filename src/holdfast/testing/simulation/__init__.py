@@ -1,0 +1,11 @@
+"""A whole fleet in one thread and virtual time: the real plans, the real keeper, a real store.
+
+Everything follows from a seed: what clients want, how fast their clocks run, when they stop or die, and
+what the network does to each request. After every request that a store executes, the invariants of the
+protocol page are checked. ``python -m holdfast.testing.simulation --help`` runs it.
+"""
+
+from holdfast.testing.simulation.invariants import Checker, Violation
+from holdfast.testing.simulation.runner import Report, simulate
+
+__all__ = ["Checker", "Report", "Violation", "simulate"]

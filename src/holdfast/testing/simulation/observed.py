@@ -1,0 +1,181 @@
+"""Real stores that can be looked into between two requests, and whose signals are caught."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+from holdfast.core.events import HistoryLevel
+from holdfast.core.requests import Client, Request, Signal
+from holdfast.stores.base import Listener, StoreOptions
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite.signals import Doorbells
+from holdfast.stores.sqlite.store import SQLiteStore
+
+StoreName = Literal["memory", "sqlite"]
+Post = list[tuple[str, Signal]]
+
+OBSERVER = Client(instance="world", host="nowhere", pid=1)
+NOT_THERE = 0
+
+
+class Hold(NamedTuple):
+    """One entry into a lock."""
+
+    end: int  # microseconds of the store's clock, as everywhere here
+    claimed: bool
+
+
+class Ticket(NamedTuple):
+    """A place in a queue."""
+
+    owner: str
+    instance: str
+    claim: int
+    end: int
+
+
+class State(NamedTuple):
+    """A key as it is in the store, settled or not."""
+
+    token: int  # 0: there is no row
+    owner: str | None
+    holds: dict[str, Hold]
+    tickets: dict[str, Ticket]  # in the order of the queue
+    waiters: int  # the number that the row has
+    counted: int  # how many holds the row says there are
+
+    def first(self) -> str | None:
+        """Return the attempt at the head of the queue, dead or alive."""
+        return next(iter(self.tickets), None)
+
+
+NOTHING = State(NOT_THERE, None, {}, {}, 0, 0)
+
+
+class ObservedStore(Protocol):
+    """What the simulation needs of a store."""
+
+    def execute(self, request: Request[Any], /) -> Any: ...
+
+    def caught(self) -> Post:
+        """Return the signals sent since the last call, and to which instance."""
+
+    def state(self, key: str) -> State:
+        """Look at a key."""
+
+    def close(self) -> None: ...
+
+
+class ObservedMemory(MemoryStore):
+    """The reference store, with open insides."""
+
+    def __init__(self, history: HistoryLevel) -> None:
+        super().__init__(StoreOptions(OBSERVER, history))
+        self._post: Post = []
+        # Whoever is told something: the simulation decides whether it arrives.
+        self._world.listeners = _Everybody(self._post)
+
+    def caught(self) -> Post:
+        """Return the signals sent since the last call, and to which instance."""
+        post = self._post[:]
+        self._post.clear()
+        return post
+
+    def state(self, key: str) -> State:
+        """Look at a key."""
+        lock = self._world.shard(key).locks.get(key)
+        if lock is None:
+            return NOTHING
+        return State(
+            lock.token,
+            lock.owner,
+            {attempt: Hold(hold.end, hold.claimed) for attempt, hold in lock.holds.items()},
+            {a: Ticket(t.owner, t.client.instance, t.claim, t.end) for a, t in lock.tickets.items()},
+            len(lock.tickets),
+            len(lock.holds),
+        )
+
+
+class _Everybody(dict[str, Listener]):
+    """Listens for every instance, whether it lives or not."""
+
+    def __init__(self, post: Post) -> None:
+        super().__init__()
+        self._caught = post
+
+    def get(self, instance: str, default: Any = None) -> Any:  # type: ignore[override]
+        return lambda signal: self._caught.append((instance, signal))
+
+
+class ObservedSQLite(SQLiteStore):
+    """The real SQL on a real file, which is emptied for each run."""
+
+    def __init__(self, history: HistoryLevel, folder: Path) -> None:
+        path = folder / "simulation.db"
+        super().__init__(path, StoreOptions(OBSERVER, history), synchronous="off")
+        self._post: Post = []
+        self._doorbells = _Wiretap(path, self._post)
+        self.open()
+        for table in ("locks", "holds", "tickets", "ended", "history"):
+            self._database.fetch(f"DELETE FROM holdfast_{table}", {})  # noqa: S608 - no input
+        self._database.fetch("UPDATE holdfast_meta SET token_floor = 0", {})
+
+    def caught(self) -> Post:
+        """Return the signals sent since the last call, and to which instance."""
+        post = self._post[:]
+        self._post.clear()
+        return post
+
+    def state(self, key: str) -> State:
+        """Look at a key."""
+        fetch = self._database.fetch
+        tickets = {
+            attempt: Ticket(owner, instance, claim, end)
+            for attempt, owner, instance, claim, end in fetch(_TICKETS, {"key": key})
+        }
+        holds = {attempt: Hold(end, bool(claimed)) for attempt, end, claimed in fetch(_HOLDS, {"key": key})}
+        for token, owner, attempt, end, claimed, waiters, counted in fetch(_LOCK, {"key": key}):
+            if owner is not None and attempt is not None:
+                holds[attempt] = Hold(end, bool(claimed))
+                counted += 1
+            return State(token, owner, holds, tickets, waiters, counted)
+        return State(NOT_THERE, None, holds, tickets, 0, 0)
+
+
+_LOCK = """SELECT token, owner, attempt, expires_at, claimed, waiters, holds
+             FROM holdfast_locks WHERE lock_key = :key"""
+_HOLDS = "SELECT attempt, expires_at, claimed FROM holdfast_holds WHERE lock_key = :key ORDER BY attempt"
+_TICKETS = """SELECT attempt, owner, instance, claim, expires_at
+                FROM holdfast_tickets WHERE lock_key = :key ORDER BY number"""
+
+
+class _Wiretap(Doorbells):
+    """Catches every ring, without sockets."""
+
+    def __init__(self, path: Path, post: Post) -> None:
+        super().__init__(path, OBSERVER.instance)
+        self._caught = post
+
+    def hang_up_bell(self) -> None:
+        """There is no bell."""
+
+    def ring(self, instance: str, signal: Signal) -> None:
+        """Note who would have been told what."""
+        self._caught.append((instance, signal))
+
+    def sweep(self, limit: int) -> None:
+        """There are no bells to sweep."""
+
+
+_folder: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def open_observed(store: StoreName, history: HistoryLevel) -> ObservedStore:
+    """Return an empty store."""
+    if store == "memory":
+        return ObservedMemory(history)
+    if not _folder:  # one for all runs of this process: making tables takes longer than a run
+        _folder.append(tempfile.TemporaryDirectory(prefix="holdfast-simulation-"))
+    return ObservedSQLite(history, Path(_folder[0].name))
