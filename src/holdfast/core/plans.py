@@ -167,9 +167,13 @@ def _wait_for_our_turn(request: Acquire, queued: Queued, deadline: float | None,
 
 
 def _undo(request: Acquire) -> Plan[None]:
-    """Withdraw. If that fails too, the ticket ends with its patience, or the lease with its ttl."""
-    with contextlib.suppress(errors.StoreError):
-        yield Withdraw(request.key, request.attempt)
+    yield from _quietly(Withdraw(request.key, request.attempt))
+
+
+def _quietly(request: Request[Any]) -> Plan[None]:
+    """Ask once. If that fails too, the ticket ends with its patience, or the lease with its ttl."""
+    with suppress(errors.StoreError):
+        yield request
 
 
 def release(grant: Grant, *, settings: Settings, clock: Clock, roll: Roll) -> Plan[Released | NotHeld]:
@@ -178,29 +182,26 @@ def release(grant: Grant, *, settings: Settings, clock: Clock, roll: Roll) -> Pl
     request = Release(grant.key, grant.attempt, grant.token, grant.retire)
     failures = 0
     unknown = False
-    while True:
-        try:
-            answer: Released | NotHeld = yield request
-        except TRANSIENT as error:
-            failures += 1
-            if isinstance(error, errors.OutcomeUnknown):
-                unknown = True
-                request = replace(request, retire=True)
-            again_at = clock() + settings.backoff.delay(failures, roll())
-            if again_at >= deadline:
-                raise
-        except Abandoned:  # it may not have been sent yet; releasing twice is harmless
-            yield from _quietly(replace(request, retire=True))
-            raise
-        else:
+    try:
+        while True:
+            try:
+                answer: Released | NotHeld = yield request
+            except TRANSIENT as error:
+                failures += 1
+                if isinstance(error, errors.OutcomeUnknown):
+                    unknown = True
+                    request = replace(request, retire=True)
+                again_at = clock() + settings.backoff.delay(failures, roll())
+                if again_at >= deadline:
+                    raise
+                yield Wait(grant.key, grant.attempt, again_at)
+                continue
             if unknown and isinstance(answer, NotHeld) and answer.why != "broken":
                 return Released()  # our own release, whose answer was lost
             return answer
-        try:
-            yield Wait(grant.key, grant.attempt, again_at)
-        except Abandoned:
-            yield from _quietly(request)
-            raise
+    except Abandoned:  # the request may not have been sent yet; releasing twice is harmless
+        yield from _quietly(replace(request, retire=True))
+        raise
 
 
 def ask(request: Request[A], *, settings: Settings, clock: Clock, roll: Roll) -> Plan[A]:

@@ -119,14 +119,15 @@ class LockRow:
             end = self.expires_at
         return end if end is not None and end > self.now else None
 
-    def move_hold(self, attempt: str, end: int) -> None:
-        """Set the end of a hold, and claim it."""
+    def move_hold(self, attempt: str, end: int, *, claim: bool = True) -> None:
+        """Set the end of a hold, and claim it. A renewal only moves the end."""
         if self.holds:
-            self._run(SQL.write_hold, key=self.key, attempt=attempt, claimed=1, expires_at=end)
+            claimed = claim or any(c for name, _, c in self._read_holds() if name == attempt)
+            self._run(SQL.write_hold, key=self.key, attempt=attempt, claimed=int(claimed), expires_at=end)
             self._sum_up_holds()
         else:
             self.expires_at = end
-            self.claimed = 1
+            self.claimed = int(claim or self.claimed)
 
     def add_hold(self, attempt: str, end: int) -> None:
         """Add a hold of the same owner."""

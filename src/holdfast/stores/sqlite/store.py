@@ -312,7 +312,7 @@ class SQLiteStore:
         elif old > end:
             answer = LeaseAnswer("held", (old - now) / 1e6)
         else:
-            lock.move_hold(lease.attempt, end)
+            lock.move_hold(lease.attempt, end, claim=False)
             answer = LeaseAnswer("renewed", (end - now) / 1e6)
         lock.write()
         return answer
