@@ -13,7 +13,6 @@ Plans catch nothing broader, so a generator that is merely closed yields nothing
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass, replace

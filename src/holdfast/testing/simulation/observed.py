@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -169,13 +168,6 @@ class _Wiretap(Doorbells):
         """There are no bells to sweep."""
 
 
-_folder: list[tempfile.TemporaryDirectory[str]] = []
-
-
-def open_observed(store: StoreName, history: HistoryLevel) -> ObservedStore:
-    """Return an empty store."""
-    if store == "memory":
-        return ObservedMemory(history)
-    if not _folder:  # one for all runs of this process: making tables takes longer than a run
-        _folder.append(tempfile.TemporaryDirectory(prefix="holdfast-simulation-"))
-    return ObservedSQLite(history, Path(_folder[0].name))
+def open_observed(store: StoreName, history: HistoryLevel, folder: Path) -> ObservedStore:
+    """Return an empty store. What it keeps in files is kept, and found again, in *folder*."""
+    return ObservedMemory(history) if store == "memory" else ObservedSQLite(history, folder)

@@ -1,0 +1,58 @@
+# holdfast: everything a fresh checkout needs. Try `make help`.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+BENCH  := $(VENV)/.bench-ready
+
+SEEDS ?= 1000
+START ?= 0
+STORE ?= both
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint types unit simulate mutants bench clean
+
+help: ## show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(READY) ## watch real processes contend for a lock in an SQLite file
+	@$(BIN)/holdfast demo
+
+test: lint $(READY) ## run everything CI runs
+	$(BIN)/coverage erase
+	$(BIN)/coverage run --branch --source=holdfast.core --data-file=.coverage.core -m pytest -q tests/unit
+	$(BIN)/coverage report --data-file=.coverage.core --fail-under=100
+	$(BIN)/python -m pytest -q tests --ignore tests/unit
+	$(BIN)/python -m tests.mutants.run
+
+lint: $(READY) ## check style and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+simulate: $(READY) ## run many simulation seeds: SEEDS=1000 START=0 STORE=memory|sqlite|both
+	$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS) --start $(START) --store $(STORE)
+
+mutants: $(READY) ## check that the tests catch every planted flaw
+	$(BIN)/python -m tests.mutants.run
+
+bench: $(BENCH) ## measure against limits and peers; writes docs/benchmarks/
+	$(BIN)/python -m bench
+
+clean: ## remove what was built
+	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("holdfast needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -m venv $(VENV) || { \
+	    echo "installing the venv module"; rm -rf $(VENV); \
+	    apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV); }
+
+$(READY): pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(BENCH): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]'
+	@touch $@

@@ -1,0 +1,264 @@
+"""Putting requests to a store in few words, and through an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable
+from typing import Any, Protocol, TypeVar
+
+from holdfast.core.events import Event, HistoryLevel
+from holdfast.core.requests import (
+    DEFAULT_LIMIT,
+    Acquire,
+    Break,
+    Broken,
+    Busy,
+    Client,
+    Granted,
+    History,
+    Inspect,
+    LeaseAnswer,
+    List,
+    LockState,
+    LockView,
+    NotHeld,
+    Page,
+    Queued,
+    RefreshTicket,
+    Release,
+    Released,
+    Renew,
+    RenewLease,
+    Request,
+    Signal,
+    Sweep,
+    Swept,
+    TicketAnswer,
+    TooManyHolds,
+    Withdraw,
+    Withdrawn,
+)
+from holdfast.stores.base import Listener, Store, Traits
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+KEY = "nightly"
+CLIENT = Client(instance="i-1", host="alpha", pid=101)
+OTHER_CLIENT = Client(instance="i-2", host="beta", pid=202)
+
+
+class MakeStore(Protocol):
+    """Opens another client's store of the same locks. All stores of one test share their locks."""
+
+    def __call__(self, client: Client = CLIENT, history: HistoryLevel = "notable") -> Store: ...
+
+
+class Asker:
+    """Asks one store, with defaults for whatever a test does not care about.
+
+    An attempt is its own owner unless *owner* is given: only tests of re-entry share one.
+    """
+
+    def __init__(self, store: Store, client: Client = CLIENT) -> None:
+        self.store = store
+        self.client = client
+        self._signals: list[Signal] = []
+        store.listen(self._signals.append)
+
+    def acquire(
+        self,
+        attempt: str,
+        *,
+        now: float | None,
+        key: str = KEY,
+        owner: str | None = None,
+        ttl: float = 10.0,
+        wait: bool = False,
+        limit: int = DEFAULT_LIMIT,
+        patience: float = 15.0,
+        claim: float = 5.0,
+    ) -> Granted | Queued | Busy | TooManyHolds | NotHeld:
+        """Ask for the lock."""
+        return self.store.execute(
+            Acquire(
+                key=key,
+                attempt=attempt,
+                owner=attempt if owner is None else owner,
+                ttl=ttl,
+                client=self.client,
+                wait=wait,
+                limit=limit,
+                patience=patience,
+                claim=claim,
+                now=now,
+            )
+        )
+
+    def take(
+        self,
+        attempt: str,
+        *,
+        now: float | None,
+        key: str = KEY,
+        owner: str | None = None,
+        ttl: float = 10.0,
+        wait: bool = False,
+    ) -> Granted:
+        """Ask for the lock, and get it."""
+        answer = self.acquire(attempt, now=now, key=key, owner=owner, ttl=ttl, wait=wait)
+        assert isinstance(answer, Granted), answer
+        return answer
+
+    def queue(
+        self,
+        attempt: str,
+        *,
+        now: float,
+        key: str = KEY,
+        owner: str | None = None,
+        patience: float = 1000.0,
+        claim: float = 5.0,
+    ) -> Queued:
+        """Ask for the lock, and get a ticket (of a patient waiter)."""
+        answer = self.acquire(
+            attempt, now=now, key=key, owner=owner, wait=True, patience=patience, claim=claim
+        )
+        assert isinstance(answer, Queued), answer
+        return answer
+
+    def release(
+        self, attempt: str, token: int, *, now: float, key: str = KEY, retire: bool = False
+    ) -> Released | NotHeld:
+        """Give up one hold."""
+        return self.store.execute(Release(key, attempt, token, retire=retire, now=now))
+
+    def withdraw(self, attempt: str, *, now: float, key: str = KEY) -> Withdrawn | NotHeld:
+        """End an attempt."""
+        return self.store.execute(Withdraw(key, attempt, now=now))
+
+    def break_(
+        self,
+        *,
+        now: float,
+        key: str = KEY,
+        by: str = "olga",
+        reason: str = "stuck",
+        token: int | None = None,
+    ) -> Broken | NotHeld:
+        """Take the lock away from its holder."""
+        return self.store.execute(Break(key, by, reason, token=token, now=now))
+
+    def renew(
+        self, attempt: str, token: int, *, now: float | None, key: str = KEY, ttl: float = 10.0
+    ) -> LeaseAnswer:
+        """Renew one lease."""
+        (answer,) = self.renew_all([RenewLease(key, attempt, token, ttl)], now=now)
+        return answer
+
+    def renew_all(self, leases: Iterable[RenewLease], *, now: float | None) -> tuple[LeaseAnswer, ...]:
+        """Renew a batch of leases."""
+        return self.store.execute(Renew(leases=tuple(leases), now=now)).leases
+
+    def refresh(self, attempt: str, *, now: float, key: str = KEY, patience: float = 15.0) -> TicketAnswer:
+        """Refresh one ticket."""
+        (answer,) = self.refresh_all([RefreshTicket(key, attempt, patience)], now=now)
+        return answer
+
+    def refresh_all(self, tickets: Iterable[RefreshTicket], *, now: float) -> tuple[TicketAnswer, ...]:
+        """Refresh a batch of tickets."""
+        return self.store.execute(Renew(tickets=tuple(tickets), now=now)).tickets
+
+    def look(self, *, now: float | None, key: str = KEY) -> LockView:
+        """Inspect a lock that there is."""
+        view = self.inspect(now=now, key=key)
+        assert view is not None
+        return view
+
+    def inspect(self, *, now: float | None, key: str = KEY) -> LockView | None:
+        """Inspect a lock, if there is one."""
+        return self.store.execute(Inspect(key, now=now))
+
+    def list(
+        self,
+        *,
+        now: float,
+        prefix: str = "",
+        owner: str | None = None,
+        type: str | None = None,
+        state: LockState | None = None,
+        after: str = "",
+        limit: int = 100,
+    ) -> Page:
+        """Ask for one page of locks."""
+        return self.store.execute(List(prefix, owner, type, state, after, limit, now=now))
+
+    def history(self, *, key: str = KEY, limit: int = 100) -> tuple[Event, ...]:
+        """Read the newest events of a key."""
+        return self.store.execute(History(key, limit))
+
+    def sweep(
+        self,
+        *,
+        now: float,
+        limit: int = 1000,
+        after: str = "",
+        idle: float = 3600.0,
+        keep_history: float = 30 * 86400.0,
+    ) -> Swept:
+        """Tidy up."""
+        return self.store.execute(Sweep(limit, after, idle, keep_history, now=now))
+
+    def signals(self) -> list[tuple[str, str]]:
+        """Return who was told what since the last call: (kind, attempt), sorted."""
+        return sorted((signal.kind, signal.attempt) for signal in self.full_signals())
+
+    def full_signals(self) -> tuple[Signal, ...]:
+        """Return the signals since the last call."""
+        signals = tuple(self._signals)
+        self._signals.clear()
+        return signals
+
+
+class AsyncAdapter:
+    """A store whose requests run in a worker thread of an event loop, as those of an async client do."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def traits(self) -> Traits:
+        """Return what the store says of itself."""
+        return self._store.traits
+
+    def open(self) -> None:
+        """Open the store in a worker thread."""
+        self._run(asyncio.to_thread(self._store.open))
+
+    def execute(self, request: Request[A]) -> A:
+        """Answer *request* in a worker thread."""
+        return self._run(asyncio.to_thread(self._store.execute, request))
+
+    def listen(self, listener: Listener) -> None:
+        """Call *listener* with the signals, as the store does."""
+        self._store.listen(listener)
+
+    def after_fork(self, client: Client) -> None:
+        """Become the store of *client*."""
+        self._store.after_fork(client)
+
+    def close(self) -> None:
+        """Close the store, and the loop."""
+        self._store.close()
+        if not self._loop.is_closed():
+            self._run(self._loop.shutdown_default_executor())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
