@@ -215,11 +215,10 @@ class AsyncHoldfast(BaseClient):
         return AsyncLease(self, self._keep(grant, wish), wish)
 
     async def _ask(self, request: Request[A]) -> A:
-        if self._closed:
-            raise errors.Closed(repr(self))
         return await self._run(ask(request, settings=self.settings, clock=boot_time, roll=random.random))
 
     async def _execute(self, request: Request[A]) -> A:
+        self._check_open()
         if self._store.traits.blocking:
             return await self._off_loop(self._store.execute, request)
         return self._store.execute(request)

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
 from holdfast import errors, exits, identity
 from holdfast.clock import boot_time
 from holdfast.core import keys, plans
+from holdfast.core.data import data
 from holdfast.core.keeper import Kept
 from holdfast.core.plans import Grant, Plan
 from holdfast.core.requests import Acquire, NotHeld, Release, Released, Request, Signal, Withdraw
 from holdfast.core.settings import Seconds, Settings, seconds
 from holdfast.keeping import KeeperThread
+from holdfast.log import log
 from holdfast.stores import default_url, open_store
 from holdfast.stores.base import StoreOptions
 
 T = TypeVar("T")
 OnBusy = Literal["wait", "skip", "raise"]
 OnLost = Callable[[errors.LeaseLost], None]
-
-log = logging.getLogger("holdfast")
 
 
 class LeaseOptions(TypedDict, total=False):
@@ -49,7 +48,7 @@ class Mailbox(Protocol):
     def put(self, signal: Signal, /) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Wish:
     """What a caller asked for, validated: the request, and how to treat the lease."""
 
@@ -95,6 +94,10 @@ class BaseClient:
         """The id of this client, which its locks are shown with."""
         return self._client.instance
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise errors.Closed(repr(self))
+
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._keeping.kept())} leases"
         return f"<{type(self).__name__} {self.url!r} {state}>"
@@ -115,8 +118,7 @@ class BaseClient:
     ) -> Wish:
         """Check what a caller asks for, and put it into a request."""
         settings = self.settings
-        if self._closed:
-            raise errors.Closed(repr(self))
+        self._check_open()
         most = settings.max_hold if max_hold is None else seconds(max_hold, "max_hold")
         length = settings.ttl if ttl is None else settings.check_ttl(ttl)
         if most is not None and most < length:
@@ -166,8 +168,8 @@ class BaseClient:
         """Close on the way out of the process. Never raises."""
         try:
             self._shut()
-        except Exception:
-            log.exception("%r could not be closed", self)
+        except Exception:  # noqa: BLE001 - the process is ending; there is nobody to raise it to
+            log().exception("%r could not be closed", self)
 
     def _give_everything_back(self) -> None:
         requests: list[Request[Any]] = [
@@ -179,7 +181,7 @@ class BaseClient:
             try:
                 self._store.execute(request)
             except errors.HoldfastError as error:
-                log.warning("could not give back %r: %s", request, error)
+                log().warning("could not give back %r: %s", request, error)
                 return  # the others would fare no better, and their leases end by themselves
 
     def _shut(self) -> None:
@@ -195,6 +197,8 @@ class BaseClient:
             if each.lose("client closed"):
                 _tell_holder(each)
         self._store.close()
+        for attempt, mailbox in list(self._mailboxes.items()):
+            mailbox.put(Signal("granted", "", attempt))  # whoever still waits asks again, and is refused
 
     def after_fork(self) -> None:
         """Become a client of this process that owns nothing."""
@@ -269,8 +273,8 @@ class BaseLease:
         if self._wish.on_lost is not None and self._kept.lost is not None:
             try:
                 self._wish.on_lost(self._kept.lost.copy())
-            except Exception:
-                log.exception("on_lost of %r failed", self.key)
+            except Exception:  # noqa: BLE001 - it is the user's code
+                log().exception("on_lost of %r failed", self.key)
 
     def _releasing(self, client: BaseClient) -> Generator[Any, Any, None]:
         """Release as a plan: check, ask, and raise if the lease was lost meanwhile."""
@@ -302,7 +306,7 @@ class BaseLease:
 
 
 def _tell_holder(kept: Kept) -> None:
-    log.warning("%s", kept.lost)
+    log().warning("%s", kept.lost)
     if kept.tell is not None:
         kept.tell()
 

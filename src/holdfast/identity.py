@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
-import socket
 import sys
 import threading
 import weakref
@@ -27,12 +25,14 @@ _tasks: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 def new_client() -> Client:
     """Return a new client id for this process."""
-    return Client(instance=secrets.token_hex(8), host=socket.gethostname(), pid=os.getpid())
+    import socket  # slow to import, and only needed once
+
+    return Client(instance=os.urandom(8).hex(), host=socket.gethostname(), pid=os.getpid())
 
 
 def new_attempt() -> str:
     """Return the id of a new attempt. Whoever knows it can release what it holds, so it is a secret."""
-    return secrets.token_hex(12)
+    return os.urandom(12).hex()
 
 
 def current_owner() -> str:
@@ -74,4 +74,4 @@ def after_fork() -> None:
 
 def _new_owner(name: str) -> str:
     """Return a readable id that nobody ever had."""
-    return f"{_UNPRINTABLE.sub('', name)[:40]}-{secrets.token_hex(6)}"
+    return f"{_UNPRINTABLE.sub('', name)[:40]}-{os.urandom(6).hex()}"

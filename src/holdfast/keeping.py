@@ -7,7 +7,6 @@ by a lease that comes and goes before.
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import threading
@@ -18,10 +17,8 @@ from holdfast.core.keeper import Keeper, Kept
 from holdfast.core.plans import Grant
 from holdfast.core.requests import Renew, Signal, Sweep
 from holdfast.core.settings import Settings
-from holdfast.errors import StoreError
+from holdfast.log import log
 from holdfast.stores.base import Store
-
-log = logging.getLogger("holdfast")
 
 SWEEP_LIMIT = 500
 AWAKE = -math.inf
@@ -142,10 +139,10 @@ class KeeperThread:
         asked = boot_time()
         try:
             answer = self._store.execute(request)
-        except StoreError as error:
-            log.warning("renewal failed, trying again: %s", error)
+        except Exception as error:  # noqa: BLE001 - a keeper that died would lose every lease in silence
+            log().warning("renewal failed, trying again: %r", error)
             with self._changed:
-                self._keeper.failed(request, error, now=boot_time())
+                self._keeper.failed(request, str(error), now=boot_time())
             return
         with self._changed:
             lost, signals = self._keeper.answered(request, answer, asked=asked)
@@ -158,8 +155,8 @@ class KeeperThread:
         every = self._settings.sweep_every or math.inf
         try:
             swept = self._store.execute(Sweep(limit=SWEEP_LIMIT, after=self._swept_up_to))
-        except StoreError as error:
-            log.warning("sweep failed: %s", error)
+        except Exception as error:  # noqa: BLE001 - as above
+            log().warning("sweep failed: %r", error)
         else:
             self._swept_up_to = swept.after or ""
             if swept.after is not None:

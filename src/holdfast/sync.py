@@ -235,8 +235,6 @@ class Holdfast(BaseClient):
             raise
 
     def _ask(self, request: Request[A]) -> A:
-        if self._closed:
-            raise errors.Closed(repr(self))
         return self._run(ask(request, settings=self.settings, clock=boot_time, roll=random.random))
 
     def _run(self, plan: Plan[T]) -> T:
@@ -253,6 +251,7 @@ class Holdfast(BaseClient):
                             self._stop_waiting(waiting)
                             waiting = step.attempt
                             self._mailboxes[waiting] = queue.SimpleQueue()
+                        self._check_open()
                         result = self._store.execute(step)
                         if type(result) is Queued and isinstance(step, Acquire):
                             self._keeping.wait(step.key, step.attempt)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from holdfast.core.data import data
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Backoff:
     """The delay doubles from *first* to *most*, and a dice roll spreads it, so that a fleet does not
     come back to a recovering database all at once.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from holdfast.core.data import data
 
 EventKind = Literal["granted", "queued", "handed_over", "released", "withdrawn", "expired", "broken"]
 HistoryLevel = Literal["none", "notable", "all"]
@@ -12,7 +13,7 @@ NOTABLE: frozenset[EventKind] = frozenset({"expired", "broken"})
 HISTORY_LEVELS: tuple[HistoryLevel, ...] = ("none", "notable", "all")
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Event:
     """One thing that happened. Events of one key are numbered without gaps, in their order."""
 

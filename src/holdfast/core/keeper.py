@@ -170,11 +170,11 @@ class Keeper:
                 signals.append(Signal("head", ticket.key, ticket.attempt, told.expires_in))
         return lost, signals
 
-    def failed(self, request: Renew, error: errors.StoreError, *, now: float) -> None:
+    def failed(self, request: Renew, trouble: str, *, now: float) -> None:
         """Take in a failure: try again later, each after its own backoff. An error is not a loss."""
         for lease in request.leases:
             if kept := self.leases.get(lease.attempt):
-                self._postpone(kept, str(error), now)
+                self._postpone(kept, trouble, now)
         for refresh in request.tickets:
             if ticket := self.tickets.get(refresh.attempt):
                 ticket.failures += 1

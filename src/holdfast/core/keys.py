@@ -9,8 +9,8 @@ gives back what was built. Any other ``type:…`` is a fine key too.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from holdfast.core.data import data
 from holdfast.errors import InvalidKey
 
 MAX_LENGTH = 255
@@ -61,7 +61,7 @@ def resource(type: object, id: object) -> str:
     return _build("resource", type, id)
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class ParsedKey:
     """A key taken apart. *fields* are named when the key follows one of the schemes above."""
 

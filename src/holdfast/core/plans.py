@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from holdfast import errors
+from holdfast.core.data import data
 from holdfast.core.requests import (
     Acquire,
     Busy,
@@ -40,7 +41,7 @@ Clock = Callable[[], float]
 Roll = Callable[[], float]
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Wait:
     """Wait for a signal for *attempt*, at most until *until* on the local clock (None: no limit)."""
 
@@ -62,7 +63,7 @@ class Abandoned(Exception):
     """Thrown into a plan whose runner cannot go on."""
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Grant:
     """A lease as the client got it. *retire*: a copy of a request may still be under way."""
 
@@ -148,7 +149,8 @@ def acquire(
         yield from _undo(request)
         raise
     except errors.HoldfastError:
-        if queued is not None or unanswered:  # else we left no trace in the store
+        # Else we left no trace in the store, and no copy of what it refused can come again.
+        if queued is not None or unanswered or retire:
             yield from _undo(request)
         raise
 

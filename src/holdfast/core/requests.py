@@ -6,9 +6,9 @@ over a wire. Times are the store's (`now`, `*_at`, seconds since the epoch); dur
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
+from holdfast.core.data import data
 from holdfast.core.events import Event
 
 A_co = TypeVar("A_co", covariant=True)
@@ -26,7 +26,7 @@ class Request(Generic[A_co]):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Client:
     """Where a request comes from: told to whoever has to wait, and where signals are sent."""
 
@@ -35,7 +35,7 @@ class Client:
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Acquire(Request["Granted | Queued | Busy | TooManyHolds | NotHeld"]):
     """Take *key*, or join its queue when *wait* is set.
 
@@ -55,7 +55,7 @@ class Acquire(Request["Granted | Queued | Busy | TooManyHolds | NotHeld"]):
     now: float | None = None  # None: the store's own clock decides (always, outside tests)
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class RenewLease:
     """One lease of a `Renew` batch."""
 
@@ -65,7 +65,7 @@ class RenewLease:
     ttl: float
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class RefreshTicket:
     """One ticket of a `Renew` batch."""
 
@@ -74,7 +74,7 @@ class RefreshTicket:
     patience: float
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Renew(Request["Renewed"]):
     """Move the ends of all these leases and tickets; never of one whose end has come."""
 
@@ -83,7 +83,7 @@ class Renew(Request["Renewed"]):
     now: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Release(Request["Released | NotHeld"]):
     """Give up one hold. The last one frees the lock or hands it to the next ticket.
 
@@ -98,7 +98,7 @@ class Release(Request["Released | NotHeld"]):
     now: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Withdraw(Request["Withdrawn | NotHeld"]):
     """Leave the queue, or give back whatever the attempt was granted; the attempt is over."""
 
@@ -107,7 +107,7 @@ class Withdraw(Request["Withdrawn | NotHeld"]):
     now: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Break(Request["Broken | NotHeld"]):
     """Take the lock away from whoever holds it. For operators.
 
@@ -121,7 +121,7 @@ class Break(Request["Broken | NotHeld"]):
     now: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Inspect(Request["LockView | None"]):
     """Look at one lock; None if the key was never used, or long ago."""
 
@@ -129,7 +129,7 @@ class Inspect(Request["LockView | None"]):
     now: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class List(Request["Page"]):
     """Look at many locks in the order of their keys, a page at a time."""
 
@@ -142,7 +142,7 @@ class List(Request["Page"]):
     now: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class History(Request[tuple[Event, ...]]):
     """Read the newest *limit* events of a key, oldest first."""
 
@@ -150,7 +150,7 @@ class History(Request[tuple[Event, ...]]):
     limit: int = 100
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Sweep(Request["Swept"]):
     """Settle and forget what is over, at most *limit* of each kind, walking the keys from *after*."""
 
@@ -161,7 +161,7 @@ class Sweep(Request["Swept"]):
     now: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Holder:
     """Who has a lock, as others are told."""
 
@@ -177,7 +177,7 @@ class Holder:
         return text if self.claimed else f"{text}, handed over and not claimed yet"
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Waiter:
     """Somebody in the queue, as others are told."""
 
@@ -187,7 +187,7 @@ class Waiter:
     waiting_for: float
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Granted:
     """It is ours, from now for *expires_in*."""
 
@@ -196,7 +196,7 @@ class Granted:
     holds: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Queued:
     """We have a ticket. *position* 1 is the head."""
 
@@ -205,7 +205,7 @@ class Queued:
     expires_in: float
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Busy:
     """Somebody else has it, and we did not want to wait."""
 
@@ -213,14 +213,14 @@ class Busy:
     expires_in: float
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class TooManyHolds:
     """The owner holds it *holds* times already, and that is its limit."""
 
     holds: int
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class NotHeld:
     """Nothing was done, because the attempt holds nothing here."""
 
@@ -229,7 +229,7 @@ class NotHeld:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Released:
     """One hold less. *next* is the owner it was handed to, if it was."""
 
@@ -237,14 +237,14 @@ class Released:
     next: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Withdrawn:
     """The attempt is over. *next* is the owner its grant was handed to, if it had one."""
 
     next: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Broken:
     """It was taken from *holder*. *next* is the owner it was handed to, if it was."""
 
@@ -252,7 +252,7 @@ class Broken:
     next: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class LeaseAnswer:
     """What became of one lease of a batch: see Renew in the protocol."""
 
@@ -263,7 +263,7 @@ class LeaseAnswer:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class TicketAnswer:
     """What became of one ticket of a batch: still waiting, handed the lock, or gone."""
 
@@ -272,7 +272,7 @@ class TicketAnswer:
     expires_in: float = 0.0  # of the lease that is waited for
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Renewed:
     """The answers to a batch, in its order."""
 
@@ -280,7 +280,7 @@ class Renewed:
     tickets: tuple[TicketAnswer, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class LockView:
     """One lock as it stands."""
 
@@ -294,7 +294,7 @@ class LockView:
     waiters: tuple[Waiter, ...] = ()  # the first hundred; only when one lock is inspected
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Page:
     """Some locks, and the key to go on after, if there are more."""
 
@@ -302,7 +302,7 @@ class Page:
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Swept:
     """What a sweep did, and the key to go on after; None when it has seen them all."""
 
@@ -325,7 +325,7 @@ class Swept:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Signal:
     """A hint to the client that has *attempt*: asking again, or looking at the clock, is worth it."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 
 from holdfast.core.backoff import Backoff
+from holdfast.core.data import data
 from holdfast.core.events import HISTORY_LEVELS, HistoryLevel
 from holdfast.core.requests import DEFAULT_LIMIT
 from holdfast.errors import SettingsError
@@ -26,7 +27,7 @@ def seconds(value: object, name: str) -> float:
     return float(value)
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Settings:
     """What holds for all locks of a client unless a call says otherwise."""
 

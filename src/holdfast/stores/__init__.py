@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit
 
 from holdfast.errors import SettingsError, StoreMisconfigured
 
@@ -25,6 +23,9 @@ _BUILT_IN = {
 
 def default_url() -> str:
     """Return ``$HOLDFAST_URL``, or else a file of this user's, which is created when it is used."""
+    from pathlib import Path  # slow to import, and not needed by whoever names a store
+    from urllib.parse import quote
+
     if url := os.environ.get("HOLDFAST_URL"):
         return url
     if sys.platform == "darwin":
@@ -51,7 +52,7 @@ def open_store(url: str, options: StoreOptions) -> Store:
     """
     if not isinstance(url, str):
         raise SettingsError(f"the store's url is {url!r}; it must be a string such as 'sqlite:///locks.db'")
-    scheme = urlsplit(url).scheme
+    scheme = url.partition("://")[0]
     if module := _BUILT_IN.get(scheme):
         return import_module(module).from_url(url, options)  # type: ignore[no-any-return]
     from importlib.metadata import entry_points  # slow to import, and seldom needed

@@ -7,9 +7,9 @@ methods. Stores know `holdfast.core` and one driver, never each other and never 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from holdfast.core.data import data
 from holdfast.core.events import HistoryLevel
 from holdfast.core.requests import Client, Request, Signal
 
@@ -27,7 +27,7 @@ REMEMBER = {
 WAITERS_SHOWN = 100
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class StoreOptions:
     """What a client tells the store it opens."""
 
@@ -35,7 +35,7 @@ class StoreOptions:
     history: HistoryLevel = "notable"
 
 
-@dataclass(frozen=True, slots=True)
+@data
 class Traits:
     """What is true of one store and not of another. The conformance suite checks each claim."""
 

@@ -28,6 +28,7 @@ class Doorbells:
     """Rings other clients of the file, and listens for our own bell once somebody waits."""
 
     def __init__(self, file: Path, instance: str) -> None:
+        self._file = file
         self._directory = file.with_name(f"{file.name}-bells")
         self._instance = instance
         self._listener: Listener | None = None
@@ -51,6 +52,9 @@ class Doorbells:
                 self._directory.mkdir(exist_ok=True)
                 bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 bell.bind(self._address(self._instance))
+                os.chmod(
+                    self._address(self._instance), self._file.stat().st_mode & 0o777
+                )  # whoever may write the file may ring
             except OSError:
                 return  # no bell: heartbeats will have to do
             self._bell = bell
@@ -59,8 +63,7 @@ class Doorbells:
     def ring(self, instance: str, signal: Signal) -> None:
         """Tell a client something. Never fails, never waits."""
         if instance == self._instance:
-            if self._listener is not None:
-                self._listener(signal)
+            self._deliver(signal)
             return
         if not SUPPORTED:
             return
@@ -115,10 +118,12 @@ class Doorbells:
     def _answer(self, bell: socket.socket) -> None:
         with bell:
             while (message := bell.recv(4096)) != STOP:
-                with suppress(ValueError, TypeError):
-                    signal = Signal(*json.loads(message))
-                    if self._listener is not None:
-                        self._listener(signal)
+                with suppress(ValueError, TypeError):  # somebody else's idea of a signal
+                    self._deliver(Signal(*json.loads(message)))
+
+    def _deliver(self, signal: Signal) -> None:
+        if self._listener is not None:
+            self._listener(signal)
 
     def _address(self, instance: str) -> str:
         path = str(self._directory / instance)

@@ -8,6 +8,7 @@ the invariant.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -88,12 +89,28 @@ class Step:
         if isinstance(self.request, Acquire | Release | Withdraw):
             return {self.request.attempt}
         if isinstance(self.request, Break):
-            return set(self.before.holds) if isinstance(self.answer, Broken) else set()
+            return self._broken() if isinstance(self.answer, Broken) else set()
         return {lease.attempt for lease, _ in self.leases()} | {t.attempt for t, _ in self.refreshed()}
+
+    def _broken(self) -> set[str]:
+        """Return the attempts that lost the lock to an operator. It is settled first: whoever was handed
+        it by that is the holder that is robbed.
+        """
+        if any(hold.end > self.now for hold in self.before.holds.values()):
+            return set(self.before.holds)
+        alive = (attempt for attempt, ticket in self.before.tickets.items() if ticket.end > self.now)
+        return {*self.before.holds, *itertools.islice(alive, 1)}
 
     def continued(self) -> bool:
         """Tell whether the lease from before goes on."""
         return any(a in self.after.holds and hold.end > self.now for a, hold in self.before.holds.items())
+
+    def rejoins(self, attempt: str) -> bool:
+        """Tell whether an attempt with a dead ticket asked again, and came to stand at the tail."""
+        if not isinstance(self.request, Acquire) or self.request.attempt != attempt:
+            return False
+        ticket = self.before.tickets.get(attempt)
+        return ticket is not None and ticket.end <= self.now and next(reversed(self.after.tickets)) == attempt
 
 
 @dataclass
@@ -239,17 +256,17 @@ class Checker:
     def _fifo(self, step: Step, books: _Books) -> None:
         before, after = step.before, step.after
         arrivals = books.arrivals
-        queue = [arrivals[attempt] for attempt in after.tickets if attempt in arrivals]
+        queue = [arrivals[a] for a in after.tickets if a in before.tickets and not step.rejoins(a)]
         _require(queue == sorted(queue), "6 fifo", step, "the queue is not in the order of arrival")
         if not after.holds or step.continued():
             return
         winner = next(iter(after.holds))
         place = arrivals.get(winner, books.arrived) if winner in before.tickets else books.arrived
-        left = step.request.attempt if isinstance(step.request, Withdraw) else None
+        left = step.named() if isinstance(step.request, Withdraw | Break) else set()
         passed = [
             attempt
             for attempt, ticket in before.tickets.items()
-            if ticket.end > step.now and attempt not in (winner, left) and arrivals[attempt] < place
+            if ticket.end > step.now and attempt != winner and attempt not in left and arrivals[attempt] < place
         ]
         _require(not passed, "6 fifo", step, f"granted to {winner}, past {passed}")
 
@@ -261,15 +278,20 @@ class Checker:
             _require(not waiting, "7 served", step, f"it is free, and {waiting} wait")
 
     def _settled(self, step: Step, books: _Books) -> None:
-        if isinstance(step.request, Release | Withdraw | Break) or any(True for _ in step.refreshed()):
+        settles = isinstance(step.request, Release | Withdraw | Break) or any(step.refreshed())
+        if isinstance(step.request, Acquire):
+            own = step.before.holds.get(step.request.attempt)
+            settles = own is None or own.end <= step.now
+        if settles:
             over = [attempt for attempt, hold in step.after.holds.items() if hold.end <= step.now]
             _require(not over, "7 served", step, f"the holds of {over} are over, and still there")
 
     # 8: an ended attempt never holds again.
 
     def _ended(self, step: Step, books: _Books) -> None:
+        before = step.before
         for attempt in _either(step.after.holds, step.after.tickets):
-            if attempt in books.over and attempt not in step.before.holds:
+            if attempt in books.over and attempt not in before.holds and attempt not in before.tickets:
                 raise _violation("8 ended", step, f"{attempt} had {books.over[attempt]}, and is back")
 
     # 9: the number of tickets on a key's row equals its tickets.
@@ -299,11 +321,14 @@ class Checker:
         old, new = step.before.holds.get(attempt), after.holds.get(attempt)
         if isinstance(answer, Granted):
             end = now + micros(request.ttl)
+            ticket = step.before.tickets.get(attempt)
             if old is not None and old.end > now:
                 end = max(old.end, end)
+            elif ticket is not None and not step.continued():  # settling handed it over, for its claim window
+                end = max(now + ticket.claim, end)
             right = new is not None and new.claimed and new.end == end and attempt not in after.tickets
             _require(right, "answers", step, f"granted, and the hold is {new}")
-            _require(answer.expires_in == (end - now) / 1e6, "answers", step, f"the wrong end: {answer}")
+            _require(micros(answer.expires_in) == end - now, "answers", step, f"the wrong end: {answer}")
             return
         _require(old is None or old.end <= now, "answers", step, f"it holds, and was answered {answer}")
         _require(new is None, "answers", step, f"answered {answer}, and it holds")
@@ -378,7 +403,8 @@ class Checker:
             ticket = before.tickets.get(signal.attempt)
             known = signal.attempt in before.holds or (ticket is not None and ticket.instance == instance)
             _require(known, "signals", step, f"{instance} was told {signal}")
-        _require(len(step.signals) <= len(before.holds) + 3, "signals", step, "a herd was woken")
+        # Two a hand-over, at most two hand-overs (settling, then the request itself), and who was robbed.
+        _require(len(step.signals) <= 4 + len(before.holds), "signals", step, "a herd was woken")
 
     def _write_down(self, step: Step, books: _Books) -> None:
         """Bring the books up to date, and count what is worth seeing in a report."""
@@ -403,7 +429,7 @@ class Checker:
         for attempt, hold in after.holds.items():
             books.ends[attempt] = hold.end
         for attempt in after.tickets:
-            if attempt not in before.tickets:
+            if attempt not in before.tickets or step.rejoins(attempt):
                 books.arrived += 1
                 books.arrivals[attempt] = books.arrived
         for attempt, ticket in before.tickets.items():
@@ -427,8 +453,10 @@ class Checker:
         grant = kept.grant
         books = self._of(grant.key)
         for attempt, (other, theirs) in books.believers.items():
-            if theirs.grant.token == grant.token or theirs.lost is not None or attempt in self._broken:
+            if theirs.grant.token == grant.token or theirs.lost is not None:
                 continue
+            if self._broken & {attempt, grant.attempt}:
+                continue  # by an operator, which its holder does not know yet
             if other.true_time(theirs.trusted_until) > now:
                 raise Violation(
                     "3 trust",
@@ -446,8 +474,10 @@ class Checker:
         """Take note that a client gave a lease up, lost it, or is no more."""
         self._of(kept.grant.key).believers.pop(kept.grant.attempt, None)
 
-    def finished(self, key: str, attempt: str) -> None:
-        """Take note that a client is done with an attempt, and left nothing behind."""
+    def finished(self, key: str, attempt: str, state: State) -> None:
+        """Take note that a client is done with an attempt, and see that it left nothing behind."""
+        if attempt in state.holds or attempt in state.tickets:
+            raise Violation("undo", f"{attempt} gave {key} up, and left something behind: {state}")
         self._of(key).over.setdefault(attempt, "been given up")
 
     def was_broken(self, attempt: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast import errors
 from holdfast.core.keeper import Keeper, Kept
 from holdfast.core.plans import Abandoned, Grant, Plan, Wait
-from holdfast.core.requests import Acquire, Client, Queued, Release, Renew, Request, Signal, Withdraw
+from holdfast.core.requests import Acquire, Client, Queued, Renew, Request, Signal, Withdraw
 from holdfast.core.settings import Settings
 from holdfast.stores.base import micros
 from holdfast.testing.simulation.invariants import EPOCH, Checker, Violation
@@ -139,6 +139,11 @@ class Machine:
             if micros(EPOCH + self.world.now) >= end:
                 raise Violation("3 trust", f"{self.name} trusts {kept.grant} that is over since {end}")
         return held
+
+    def given_up(self, key: str, attempt: str, undone: bool) -> None:
+        """Take note that a plan ended without a lease. *undone*: it may have left nothing in the store."""
+        if undone:
+            self._checker.finished(key, attempt, self._network.state(key))
 
     # Signals, and the keeper's work.
 

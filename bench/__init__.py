@@ -1,0 +1,1 @@
+"""Measurements of holdfast beside limits and peers: `python -m bench [section …] [--quick]`."""

@@ -1,0 +1,79 @@
+"""Timing: interleaved rounds, medians, percentiles, and a line about the machine.
+
+Others may be using the machine, so nothing is timed once and nothing is compared across runs: the
+contestants take turns in short rounds, and what is told is the median round of each.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+Loop = Callable[[int], object]  # does a thing so many times
+
+
+def rates(loops: Mapping[str, Loop], *, rounds: int, seconds: float) -> dict[str, float]:
+    """Return how often a second each loop does its thing, in interleaved rounds of *seconds* / rounds."""
+    each = seconds / rounds
+    counts = {name: _calibrate(loop, each) for name, loop in loops.items()}
+    seen: dict[str, list[float]] = {name: [] for name in loops}
+    for _ in range(rounds):
+        for name, loop in loops.items():
+            started = time.perf_counter()
+            loop(counts[name])
+            seen[name].append(counts[name] / (time.perf_counter() - started))
+    return {name: median(values) for name, values in seen.items()}
+
+
+def _calibrate(loop: Loop, seconds: float) -> int:
+    """Return how many times take about *seconds*; also the warm-up."""
+    count = 10
+    while True:
+        started = time.perf_counter()
+        loop(count)
+        took = time.perf_counter() - started
+        if took > seconds / 10:
+            return max(int(count * seconds / took), 10)
+        count *= 3
+
+
+def percentile(values: Sequence[float], part: float) -> float:
+    """Return the value that *part* (0 to 1) of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * part), len(ordered) - 1)] if ordered else float("nan")
+
+
+@contextmanager
+def folder():
+    """Give a directory on the disk that temporary files are on, and remove it afterwards."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        yield Path(name)
+
+
+def machine() -> str:
+    """Say what was measured on. No names: the numbers are the machine's, not its owner's."""
+    return (
+        f"{os.cpu_count()} cores, {platform.system()} {platform.machine()},"
+        f" {platform.python_implementation()} {platform.python_version()},"
+        f" SQLite {sqlite3.sqlite_version}, one fsync {fsync() * 1e6:.0f} µs"
+    )
+
+
+def fsync() -> float:
+    """Return how long this disk takes to make one page durable."""
+    took = []
+    with tempfile.TemporaryFile() as file:
+        for _ in range(50):
+            file.write(b"x" * 1024)
+            file.flush()
+            started = time.perf_counter()
+            os.fsync(file.fileno())
+            took.append(time.perf_counter() - started)
+    return median(took)

@@ -1,0 +1,156 @@
+"""Somebody who uses locks: wants one, waits or not, works, enters again, leaves; and changes its mind."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from holdfast import errors
+from holdfast.core import plans
+from holdfast.core.keeper import Kept
+from holdfast.core.requests import Acquire, NotHeld
+from holdfast.testing.simulation.machine import Machine, PlanRun
+from holdfast.testing.simulation.profile import Profile
+
+TTLS = (1.0, 2.0, 4.0, 8.0)
+LONGEST_TTL = max(TTLS)
+DEEPEST = 3  # entries into one lock; more than the limit of some, so that the limit is met
+
+
+class Worker:
+    """Does one thing after the other on a machine. Whatever it waits for is one callback with a turn."""
+
+    def __init__(self, machine: Machine, owner: str, keys: list[str], profile: Profile) -> None:
+        self._machine = machine
+        self._world = machine.world
+        self._dice = machine.world.dice
+        self._owner = owner
+        self._keys = keys
+        self._profile = profile
+        self._turn = 0
+        self._held: list[Kept] = []  # the innermost last
+        self._run: PlanRun | None = None
+        self._key = ""
+        self._ttl = 0.0
+
+    @property
+    def idle(self) -> bool:
+        """Whether it holds nothing and asks for nothing."""
+        return self._run is None and not self._held
+
+    def begin(self) -> None:
+        """Think for a while, then want something."""
+        self._next(self._dice.expovariate(1.0), self._want)
+
+    def hurry(self) -> None:
+        """Leave as soon as it can: the run is about to end."""
+        if self._run is None:
+            self._next(0.0, self._leave if self._held else self._want)
+
+    def lost(self, kept: Kept) -> None:
+        """Learn that a lease is lost: stop working."""
+        if self._run is None and self._held and self._held[-1] is kept:
+            self._next(self._dice.uniform(0.0, 0.2), self._leave)
+
+    def _next(self, delay: float, call: Any) -> None:
+        self._turn += 1
+        self._machine.later(delay, self._do, self._turn, call)
+
+    def _do(self, turn: int, call: Any) -> None:
+        if turn == self._turn:
+            call()
+
+    def _want(self) -> None:
+        if self._world.calm:
+            return
+        self._key = self._dice.choice(self._keys)
+        self._ttl = self._dice.choice(TTLS)
+        self._enter()
+
+    def _enter(self) -> None:
+        dice, settings = self._dice, self._machine.settings
+        roll = dice.random()
+        if roll < self._profile.impatient:
+            timeout: float | None = 0.0
+        else:
+            timeout = None if roll > 0.7 else dice.uniform(0.5, 20.0)
+        request = Acquire(
+            key=self._key,
+            attempt=self._machine.new_attempt(),
+            owner=self._owner,
+            ttl=self._ttl,
+            client=self._machine.client,
+            wait=timeout != 0,
+            limit=dice.choice((1, 2, 64, 64)),
+            patience=settings.patience,
+            claim=settings.claim,
+        )
+        plan = plans.acquire(
+            request,
+            timeout=timeout,
+            settings=settings,
+            clock=self._machine.clock,
+            roll=dice.random,
+            retire=self._profile.repeated > 0,
+        )
+        run = self._run = PlanRun(self._machine, plan, partial(self._entered, request.attempt))
+        if dice.random() < self._profile.abandons:
+            self._machine.later(dice.expovariate(1.0), run.abandon)
+        run.start()
+
+    def _entered(self, attempt: str, grant: plans.Grant | None, error: Exception | None) -> None:
+        self._run = None
+        if grant is None:
+            name = type(error).__name__
+            self._world.counts[f"ended: {name}"] += 1
+            self._world.log(f"{self._machine.name} {attempt} {name}")
+            self._leave_or_begin()
+            return
+        if grant.attempt != attempt:
+            self._world.counts["successors"] += 1
+        dice = self._dice
+        max_hold = dice.uniform(1.0, 6.0) if dice.random() < 0.1 else None
+        if max_hold is not None and max_hold < grant.ttl:
+            max_hold = None
+        self._held.append(self._machine.keep(grant, max_hold))
+        self._work()
+
+    def _work(self) -> None:
+        dice = self._dice
+        if self._world.calm:
+            self._leave()
+        elif len(self._held) < DEEPEST and dice.random() < 0.2:
+            self._ttl = dice.choice(TTLS)
+            self._next(dice.uniform(0.0, 0.5), self._enter)
+        elif dice.random() < 0.15:  # longer than the ttl, so that renewal matters
+            self._next(self._ttl * dice.uniform(1.0, 2.5), self._leave)
+        else:
+            self._next(dice.expovariate(2.0), self._leave)
+
+    def _leave_or_begin(self) -> None:
+        if self._held:
+            self._next(0.0, self._leave)
+        else:
+            self.begin()
+
+    def _leave(self) -> None:
+        kept = self._held.pop()
+        trusted = self._machine.check(kept)
+        self._machine.drop(kept)
+        if not trusted and self._dice.random() < 0.5:
+            self._leave_or_begin()  # it knows that there is nothing to release; others try all the same
+            return
+        machine = self._machine
+        plan = plans.release(
+            kept.grant, settings=machine.settings, clock=machine.clock, roll=self._dice.random
+        )
+        self._run = PlanRun(machine, plan, partial(self._left, trusted))
+        self._run.start()
+
+    def _left(self, trusted: bool, answer: Any, error: Exception | None) -> None:
+        self._run = None
+        if isinstance(error, errors.StoreError):
+            self._world.counts["not released"] += 1
+        elif isinstance(answer, NotHeld):
+            self._world.counts["released late" if trusted else "released in vain"] += 1
+        self._leave_or_begin()
