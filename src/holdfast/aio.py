@@ -267,7 +267,8 @@ class AsyncHoldfast(BaseClient):
     def _stop_waiting(self, attempt: str | None) -> None:
         if attempt is not None:
             self._mailboxes.pop(attempt, None)
-            self._keeping.leave(attempt)
+            if self._keeping.waits(attempt):
+                self._keeping.leave(attempt)
 
     async def _abandon(self, plan: Plan[Any]) -> None:
         """Let a plan undo what it did, even if we are cancelled once more meanwhile."""

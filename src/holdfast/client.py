@@ -83,6 +83,7 @@ class BaseClient:
         exits.register(self)
 
     def _start(self) -> None:
+        self._attempt_ids = identity.attempt_ids()
         self._mailboxes: dict[str, Mailbox] = {}
         self._keeping = KeeperThread(
             self._store, self.settings, on_signal=self._on_signal, on_lost=_tell_holder
@@ -130,7 +131,7 @@ class BaseClient:
             raise errors.SettingsError(f"limit is {limit!r}; it must be a whole number, 1 or more")
         request = Acquire(
             key=keys.validate(key),
-            attempt=identity.new_attempt(),
+            attempt=next(self._attempt_ids),
             owner=identity.current_owner() if owner is None else identity.check_owner(owner),
             ttl=length,
             client=self._client,

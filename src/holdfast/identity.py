@@ -6,11 +6,13 @@ thread would re-enter a dead one's lease.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from holdfast.core.requests import Client
@@ -30,9 +32,14 @@ def new_client() -> Client:
     return Client(instance=os.urandom(8).hex(), host=socket.gethostname(), pid=os.getpid())
 
 
-def new_attempt() -> str:
-    """Return the id of a new attempt. Whoever knows it can release what it holds, so it is a secret."""
-    return os.urandom(12).hex()
+def attempt_ids() -> Iterator[str]:
+    """Yield the ids of attempts. Whoever knows one can release what it holds, so they are secrets.
+
+    One random number for all attempts of a client: asking the kernel for each would take as long as
+    everything else together. Ids are told to nobody but the store.
+    """
+    secret = os.urandom(16).hex()
+    return (f"{secret}-{number}" for number in itertools.count(1))
 
 
 def current_owner() -> str:

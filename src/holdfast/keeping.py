@@ -40,7 +40,8 @@ class KeeperThread:
         self._on_signal = on_signal
         self._on_lost = on_lost
         self._keeper = Keeper(settings, random.random)
-        self._changed = threading.Condition(threading.Lock())
+        self._mutex = threading.Lock()
+        self._changed = threading.Condition(self._mutex)
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._wake_at = math.inf  # when the thread will look again by itself
@@ -51,7 +52,7 @@ class KeeperThread:
 
     def keep(self, grant: Grant, *, asked: float, max_hold: float | None, renew: bool) -> Kept:
         """Renew this lease from now on; with *renew* off, only watch it end."""
-        with self._changed:
+        with self._mutex:
             kept = self._keeper.keep(grant, asked=asked, max_hold=max_hold)
             if not renew:
                 kept.renew_at = math.inf
@@ -60,36 +61,40 @@ class KeeperThread:
 
     def drop(self, attempt: str) -> None:
         """Stop renewing a lease."""
-        with self._changed:
+        with self._mutex:
             self._keeper.drop(attempt)
 
     def wait(self, key: str, attempt: str) -> None:
         """Refresh this ticket from now on."""
-        with self._changed:
+        with self._mutex:
             if attempt not in self._keeper.tickets:
                 self._keeper.wait(key, attempt, boot_time())
                 self._look_at(self._keeper.tickets[attempt].refresh_at)
 
+    def waits(self, attempt: str) -> bool:
+        """Tell whether this ticket is refreshed."""
+        return attempt in self._keeper.tickets
+
     def leave(self, attempt: str) -> None:
         """Stop refreshing a ticket."""
-        with self._changed:
+        with self._mutex:
             self._keeper.leave(attempt)
 
     def hurry(self, attempt: str) -> None:
         """Look at a lease now: a signal says that something happened to it."""
-        with self._changed:
+        with self._mutex:
             now = boot_time()
             self._keeper.hurry(attempt, now)
             self._look_at(now)
 
     def kept(self) -> list[Kept]:
         """Return all leases that are kept."""
-        with self._changed:
+        with self._mutex:
             return list(self._keeper.leases.values())
 
     def tickets(self) -> list[tuple[str, str]]:
         """Return (key, attempt) of all tickets that are refreshed."""
-        with self._changed:
+        with self._mutex:
             return [(ticket.key, ticket.attempt) for ticket in self._keeper.tickets.values()]
 
     def abandon(self) -> list[Kept]:
@@ -98,7 +103,7 @@ class KeeperThread:
 
     def stop(self) -> None:
         """Stop renewing anything."""
-        with self._changed:
+        with self._mutex:
             self._stopped = True
             self._changed.notify()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -115,7 +120,7 @@ class KeeperThread:
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._mutex:
                 if self._stopped:
                     return
                 now = boot_time()
@@ -141,10 +146,10 @@ class KeeperThread:
             answer = self._store.execute(request)
         except Exception as error:  # noqa: BLE001 - a keeper that died would lose every lease in silence
             log().warning("renewal failed, trying again: %r", error)
-            with self._changed:
+            with self._mutex:
                 self._keeper.failed(request, str(error), now=boot_time())
             return
-        with self._changed:
+        with self._mutex:
             lost, signals = self._keeper.answered(request, answer, asked=asked)
         for kept in lost:
             self._on_lost(kept)

@@ -281,7 +281,8 @@ class Holdfast(BaseClient):
     def _stop_waiting(self, attempt: str | None) -> None:
         if attempt is not None:
             self._mailboxes.pop(attempt, None)
-            self._keeping.leave(attempt)
+            if self._keeping.waits(attempt):
+                self._keeping.leave(attempt)
 
     def _abandon(self, plan: Plan[Any]) -> None:
         """Let a plan undo what it did. It is over already when it raised the error itself."""

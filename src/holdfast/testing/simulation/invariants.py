@@ -269,6 +269,9 @@ class Checker:
             if ticket.end > step.now and attempt != winner and attempt not in left and arrivals[attempt] < place
         ]
         _require(not passed, "6 fifo", step, f"granted to {winner}, past {passed}")
+        ticket = before.tickets.get(winner)
+        dead = ticket is not None and ticket.end <= step.now and winner not in step.named()
+        _require(not dead, "6 fifo", step, f"handed to {winner}, whose ticket is dead")
 
     # 7: after settling, a key is not both free and waited for by a live ticket.
 

@@ -140,10 +140,9 @@ class Machine:
                 raise Violation("3 trust", f"{self.name} trusts {kept.grant} that is over since {end}")
         return held
 
-    def given_up(self, key: str, attempt: str, undone: bool) -> None:
-        """Take note that a plan ended without a lease. *undone*: it may have left nothing in the store."""
-        if undone:
-            self._checker.finished(key, attempt, self._network.state(key))
+    def given_up(self, key: str, attempt: str) -> None:
+        """Take note that nothing of an attempt may be in the store any more, nor come back to it."""
+        self._checker.finished(key, attempt, self._network.state(key))
 
     # Signals, and the keeper's work.
 
@@ -226,7 +225,8 @@ class PlanRun:
         self._mail: list[Signal] = []
         self._attempt: str | None = None
         self._key = ""
-        self._undone = True  # nothing of it can be left in the store
+        self._traces = False  # something of it may be left in the store
+        self._withdrew = False
         self._over = False
 
     def start(self) -> None:
@@ -262,7 +262,10 @@ class PlanRun:
     def _do(self, step: Any) -> None:
         turn = self._turn
         if not isinstance(step, Wait):
+            self._withdrew = isinstance(step, Withdraw)
             if isinstance(step, Acquire) and step.attempt != self._attempt:
+                if self._attempt is not None:  # it goes on with another one: because this one has ended
+                    self._machine.given_up(self._key, self._attempt)
                 self._leave()
                 self._attempt, self._key = step.attempt, step.key
                 self._machine.runs[step.attempt] = self
@@ -284,9 +287,9 @@ class PlanRun:
         if turn != self._turn:
             return
         if isinstance(request, Withdraw):
-            self._undone = error is None
+            self._traces = error is not None
         elif isinstance(error, errors.OutcomeUnknown) or isinstance(answer, Queued):
-            self._undone = False
+            self._traces = True
         if error is not None:
             self._advance(self._plan.throw, error)
             return
@@ -297,7 +300,10 @@ class PlanRun:
     def _finish(self, result: Any, error: Exception | None) -> None:
         self._over = True
         if self._attempt is not None and error is not None:
-            self._machine.given_up(self._key, self._attempt, self._undone)
+            if not self._traces:
+                self._machine.given_up(self._key, self._attempt)
+            elif not self._withdrew:
+                raise Violation("undo", f"{self._attempt} was given up with {error!r}, and not withdrawn")
         self._leave()
         self._done(result, error)
 

@@ -1,0 +1,367 @@
+"""One key, eight processes, each: acquire, touch, release, again. How fast and how fairly does it go round?
+
+A barging lock looks fast when the same worker takes it again and again, so what is counted is *cross*
+hand-overs: grants that went to another worker than the one before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from statistics import median
+from typing import Any
+
+import filelock
+import portalocker
+
+from bench import bare, turns
+from bench.measure import folder, percentile
+from bench.processes import Ready, mixed, together
+from bench.report import Line, count, microseconds, milliseconds, per_second
+from holdfast import Holdfast
+
+TITLE = "hand-over: one key, 8 processes"
+WORKERS = 8
+KEY = "one"
+
+Entry = tuple[int, int, int, int]  # token, asked, entered, leaving; times in monotonic nanoseconds
+clock = time.monotonic_ns
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one contest came to."""
+
+    cross: float  # hand-overs to another worker, a second
+    p50: float
+    p99: float
+    worst: float
+    share: float  # most grants of a worker / fewest
+
+    def __str__(self) -> str:
+        return (
+            f"{self.cross:,.0f} cross/s, p50 {self.p50 * 1e6:,.0f} p99 {self.p99 * 1e6:,.0f} µs,"
+            f" worst {self.worst * 1e3:,.1f} ms, share {self.share:.2f}"
+        )
+
+
+def run(quick: bool) -> list[Line]:
+    seconds = 1.0 if quick else 3.0
+    rounds = 1 if quick else 3
+    seen: dict[str, list[Result]] = {"holdfast": [], "filelock": [], "portalocker": []}
+    pings, floors = [], []
+    for _ in range(rounds):
+        seen["holdfast"].append(contest(holdfast_worker, seconds, "as is"))
+        seen["filelock"].append(contest(filelock_worker, seconds))
+        seen["portalocker"].append(contest(portalocker_worker, seconds))
+        pings.append(ping(0.3))
+        floors.append(floor(0.5))
+    ours, theirs, others = (middle(seen[name]) for name in ("holdfast", "filelock", "portalocker"))
+    wake, through = median(pings), median(floors)
+    requests, transactions, statements = per_hand_over(0.5 if quick else 1.0)
+    cpu = waiting_cpu(1.0 if quick else 3.0)
+    return [
+        Line(
+            "cross hand-overs",
+            per_second(ours.cross),
+            f"filelock {per_second(theirs.cross)}, portalocker {per_second(others.cross)}",
+            ours.cross / theirs.cross,
+            20.0,
+            means="Grants that went to another process than the one before, beside filelock's.",
+        ),
+        Line(
+            "release → entry, p50",
+            microseconds(ours.p50),
+            f"bare wake-up {microseconds(wake)}",
+            ours.p50 / wake,
+            3.0,
+            least=False,
+            means="From just before the old holder calls release() to just after the new one is in, beside half"
+            " a round trip of a Unix datagram between two processes.",
+        ),
+        Line(
+            "release → entry beside its floor",
+            microseconds(ours.p50),
+            f"UPDATE, datagram, UPDATE {microseconds(through)}",
+            ours.p50 / through,
+            means="The same, beside what any queue in the file must do: one update commits, a datagram wakes"
+            " the winner, the winner's update commits; two processes, bare sqlite3, nobody else.",
+        ),
+        Line(
+            "release → entry, p99",
+            microseconds(ours.p99),
+            f"filelock {microseconds(theirs.p99)}, portalocker {microseconds(others.p99)}",
+            means="One hand-over in a hundred takes longer than this.",
+        ),
+        Line(
+            "worst wait",
+            milliseconds(ours.worst),
+            f"filelock {milliseconds(theirs.worst)}, portalocker {milliseconds(others.worst)}",
+            ours.worst * 1e3,
+            25.0,
+            least=False,
+            unit="ms",
+            means="The longest that any process waited from asking to being in.",
+        ),
+        Line(
+            "max/min share",
+            f"{ours.share:.3f}",
+            f"filelock {theirs.share:.2f}, portalocker {others.share:.2f}",
+            ours.share,
+            1.05,
+            least=False,
+            unit="",
+            means="Grants of the luckiest process over those of the unluckiest.",
+        ),
+        Line(
+            "work per hand-over",
+            f"{requests:.1f} requests",
+            f"{transactions:.1f} transactions, {statements:.1f} statements",
+            means="What the store is asked, and what SQLite is asked for it, refused attempts included.",
+        ),
+        Line(
+            "CPU of a process that waits",
+            f"{cpu * 1e3:.2f} ms/s",
+            "",
+            means="Processor time that a process uses while it does nothing but wait for a held lock.",
+        ),
+    ]
+
+
+def middle(results: list[Result]) -> Result:
+    """Return the median of each figure, but the worst of the worst waits."""
+    return Result(
+        median(r.cross for r in results),
+        median(r.p50 for r in results),
+        median(r.p99 for r in results),
+        max(r.worst for r in results),
+        median(r.share for r in results),
+    )
+
+
+def contest(worker: Callable[..., list[Entry]], seconds: float, *args: Any, workers: int = WORKERS) -> Result:
+    """Let the workers take turns for a while, and sum up."""
+    with folder() as place:
+        file = place / "locks.db"
+        if worker in (holdfast_worker, counting_worker):
+            bare.create(file)
+        entries = together(worker, workers, seconds, file, *args)
+    return sum_up(entries, seconds)
+
+
+def sum_up(entries: list[list[Entry]], seconds: float) -> Result:
+    """Put the entries of all workers in order, and look at each hand-over."""
+    start = min(mine[0][1] for mine in entries if mine)
+    stop = start + int(seconds * 1e9)
+    shares = [sum(entry[2] < stop for entry in mine) for mine in entries]
+    ordered = sorted((entry[2], worker, entry) for worker, mine in enumerate(entries) for entry in mine)
+    ordered = [each for each in ordered if each[0] < stop]
+    tokens = [entry[0] for _, _, entry in ordered if entry[0]]
+    assert tokens == sorted(set(tokens)), "tokens did not rise in the order of entering"
+    gaps = [
+        new[2][2] - old[2][3] for old, new in zip(ordered, ordered[1:], strict=False) if old[1] != new[1]
+    ]
+    return Result(
+        cross=len(gaps) / seconds,
+        p50=percentile(gaps, 0.5) / 1e9,
+        p99=percentile(gaps, 0.99) / 1e9,
+        worst=max(entry[2] - entry[1] for _, _, entry in ordered) / 1e9,
+        share=max(shares) / max(min(shares), 1),
+    )
+
+
+def holdfast_worker(index: int, ready: Ready, file: Path, turn: str) -> list[Entry]:
+    turns.install(turn)
+    entries = []
+    with Holdfast(f"sqlite:///{file}") as locks:
+        with locks.hold(f"warm-up-{index}"):
+            pass
+        stop = ready()
+        while (asked := clock()) < stop:
+            lease = locks.acquire(KEY)
+            entered = clock()
+            leaving = clock()
+            lease.release()
+            entries.append((lease.token, asked, entered, leaving))
+    return entries
+
+
+def filelock_worker(index: int, ready: Ready, file: Path) -> list[Entry]:  # noqa: ARG001
+    lock = filelock.FileLock(file.with_suffix(".lock"))
+    entries = []
+    stop = ready()
+    while (asked := clock()) < stop:
+        lock.acquire()
+        entered = clock()
+        leaving = clock()
+        lock.release()
+        entries.append((0, asked, entered, leaving))
+    return entries
+
+
+def portalocker_worker(index: int, ready: Ready, file: Path) -> list[Entry]:  # noqa: ARG001
+    lock = portalocker.Lock(file.with_suffix(".lock"))
+    entries = []
+    stop = ready()
+    while (asked := clock()) < stop:
+        try:
+            lock.acquire()
+        except portalocker.LockException:  # its timeout is over: it waited in vain
+            entries.append((0, asked, clock(), clock()))
+            continue
+        entered = clock()
+        leaving = clock()
+        lock.release()
+        entries.append((0, asked, entered, leaving))
+    return entries
+
+
+# A bare wake-up, and the floor of a hand-over.
+
+
+def ping(seconds: float) -> float:
+    """Return half the median round trip of a datagram between two processes."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with ours, theirs:
+        trips, _ = mixed([(_ask, (0, ours)), (_echo, (1, theirs))], seconds)
+    return median(trips) / 2 / 1e9
+
+
+def _ask(index: int, ready: Ready, line: socket.socket) -> list[int]:  # noqa: ARG001
+    trips = []
+    stop = ready()
+    while (sent := clock()) < stop:
+        line.send(b"ping")
+        line.recv(16)
+        trips.append(clock() - sent)
+    line.send(b"")
+    return trips
+
+
+def _echo(index: int, ready: Ready, line: socket.socket) -> None:  # noqa: ARG001
+    ready()
+    while message := line.recv(16):
+        line.send(message)
+
+
+def floor(seconds: float) -> float:
+    """Return the median time of: an update commits, a datagram arrives, another update commits."""
+    with folder() as place:
+        file = place / "floor.db"
+        with bare.connect(file) as connection:
+            connection.execute("CREATE TABLE lock (id INTEGER PRIMARY KEY, token INTEGER, owner INTEGER)")
+            connection.execute("INSERT INTO lock VALUES (1, 1, 0)")
+        connection.close()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with ours, theirs:
+            seen = mixed([(_hand_on, (0, ours, file)), (_hand_on, (1, theirs, file))], seconds)
+    return median(gap for gaps in seen for gap in gaps) / 1e9
+
+
+def _hand_on(index: int, ready: Ready, line: socket.socket, file: Path) -> list[int]:
+    update = bare.connect(file).execute
+    gaps = []
+    stop = ready()
+    if index == 0:
+        line.send(json.dumps(clock()).encode())
+    while message := line.recv(64):
+        update("UPDATE lock SET owner = ? WHERE id = 1", (index,))
+        entered = clock()
+        gaps.append(entered - json.loads(message))
+        if entered >= stop:
+            line.send(b"")
+            break
+        leaving = clock()
+        update("UPDATE lock SET token = token + 1 WHERE id = 1")
+        line.send(json.dumps(leaving).encode())
+    return gaps
+
+
+# What a hand-over costs the store, and what waiting costs.
+
+
+def counting_worker(index: int, ready: Ready, file: Path) -> dict[str, int]:
+    """Take part, and count. In a run of its own, because counting takes time."""
+    seen = {"entries": 0, "requests": 0, "transactions": 0, "statements": 0}
+    inside = False
+
+    def trace(statement: str) -> None:
+        nonlocal inside
+        seen["statements"] += 1
+        word = statement.split(None, 1)[0].upper()
+        if word == "BEGIN":
+            inside = True
+        elif word in ("COMMIT", "ROLLBACK"):
+            inside = False
+            seen["transactions"] += 1
+        elif not inside:
+            seen["transactions"] += 1
+
+    with Holdfast(f"sqlite:///{file}") as locks:
+        with locks.hold(f"warm-up-{index}"):
+            pass
+        store = locks._store
+        execute = store.execute
+
+        def counted(request: Any) -> Any:
+            seen["requests"] += 1
+            return execute(request)
+
+        store.execute = counted
+        store._database._connection.set_trace_callback(trace)
+        stop = ready()
+        while clock() < stop:
+            with locks.hold(KEY):
+                seen["entries"] += 1
+    return seen
+
+
+def per_hand_over(seconds: float) -> tuple[float, float, float]:
+    """Return requests, transactions and statements for each grant among eight processes."""
+    with folder() as place:
+        file = place / "locks.db"
+        bare.create(file)
+        seen = together(counting_worker, WORKERS, seconds, file)
+    entries = sum(each["entries"] for each in seen)
+    return tuple(sum(each[name] for each in seen) / entries for name in ("requests", "transactions", "statements"))
+
+
+def waiting_cpu(seconds: float) -> float:
+    """Return the processor seconds a second that a process uses while it waits for a held lock."""
+    with folder() as place:
+        file = place / "locks.db"
+        url = bare.create(file)
+        used, _ = mixed([(_wait, (0, url)), (_hold, (1, url))], seconds)
+    return used / seconds
+
+
+def _wait(index: int, ready: Ready, url: str) -> float:  # noqa: ARG001
+    with Holdfast(url) as locks:
+        with locks.hold("warm-up"):
+            pass
+        stop = ready()
+        time.sleep(0.1)  # the holder is in by now
+        before = getrusage(RUSAGE_SELF)
+        assert locks.try_acquire(KEY) is None
+        try:
+            locks.acquire(KEY, timeout=max((stop - clock()) / 1e9, 0.1))
+        except TimeoutError:
+            after = getrusage(RUSAGE_SELF)
+            return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        raise AssertionError(f"the lock was free, process {os.getpid()}")
+
+
+def _hold(index: int, ready: Ready, url: str) -> None:  # noqa: ARG001
+    with Holdfast(url) as locks:
+        stop = ready()
+        with locks.hold(KEY):
+            time.sleep(max((stop - clock()) / 1e9, 0) + 0.3)
+
+
+__all__ = ["TITLE", "contest", "count", "holdfast_worker", "run"]

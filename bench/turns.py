@@ -1,0 +1,157 @@
+"""Ways to wait for one's turn to write to the file, tried out before one was chosen.
+
+They are put in place of the store's own way, inside a worker process. `python -m bench turns` compares
+them; the full run does not, because what they replace is internal and may change.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import sqlite3
+import struct
+import time
+from typing import Any
+
+from holdfast.stores.sqlite import database
+from holdfast.stores.sqlite.database import SQL, Database
+
+_real_open = Database.open
+
+
+def install(name: str) -> None:
+    """Make the store of this process wait as *name* says."""
+    if name == "as is":
+        return
+    if name.startswith("retry "):  # "retry 0.1 1": first and longest pause, in ms
+        first, most = (float(part) / 1e3 for part in name.split()[1:3])
+        database.TURN, database.MOST_TURN = first, most
+        return
+    {
+        "busy_timeout": _busy_timeout,
+        "gate": _gate,
+        "gate, try": _gate_try,
+        "gate when busy": _gate_when_busy,
+        "gate when busy, spin": _gate_when_busy_spin,
+        "wait for the writer": _wait_for_the_writer,
+        "gate + writer": _gate_and_writer,
+    }[name]()
+
+
+def _busy_timeout() -> None:
+    def open_(self: Database) -> None:
+        _real_open(self)
+        self._connection.execute("PRAGMA busy_timeout = 5000")
+
+    Database.open = open_
+
+
+def _fd(self: Any) -> int:
+    fd = getattr(self, "_gate_fd", None)
+    if fd is None:
+        fd = self._gate_fd = os.open(f"{self.path}-gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return fd
+
+
+def _enter(self: Any) -> None:
+    fcntl.flock(_fd(self), fcntl.LOCK_EX)
+
+
+def _enter_try(self: Any) -> None:
+    try:
+        fcntl.flock(_fd(self), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        fcntl.flock(_fd(self), fcntl.LOCK_EX)
+
+
+def _gate(enter: Any = _enter) -> None:
+    """Every request goes through the gate."""
+    real_fetch, real_transact = Database.fetch, Database.transact
+
+    def fetch(self: Database, statement: str, parameters: dict[str, Any]) -> Any:
+        enter(self)
+        try:
+            return real_fetch(self, statement, parameters)
+        finally:
+            fcntl.flock(self._gate_fd, fcntl.LOCK_UN)
+
+    def transact(self: Database, work: Any) -> Any:
+        enter(self)
+        try:
+            return real_transact(self, work)
+        finally:
+            fcntl.flock(self._gate_fd, fcntl.LOCK_UN)
+
+    Database.fetch, Database.transact = fetch, transact
+
+
+def _gate_try() -> None:
+    _gate(_enter_try)
+
+
+def _gate_when_busy(pause: float = 0.00005) -> None:
+    """Whoever found the file busy queues at the gate; the first there tries again and again."""
+
+    def in_turn(self: Database, call: Any) -> Any:
+        deadline = time.monotonic() + self._busy_timeout
+        _enter(self)
+        try:
+            while True:
+                try:
+                    return call()
+                except sqlite3.Error as error:
+                    if not database._is_busy(error) or time.monotonic() >= deadline:
+                        raise self._translate(error) from error
+                time.sleep(pause)
+        finally:
+            fcntl.flock(self._gate_fd, fcntl.LOCK_UN)
+
+    Database._in_turn = in_turn
+
+
+def _gate_when_busy_spin() -> None:
+    _gate_when_busy(0.0)
+
+
+# SQLite's writer holds byte 120 of the -shm file (WAL_WRITE_LOCK). A lock of our own on that byte, taken
+# through an open file description that is never closed, is granted by the kernel when the writer is done.
+_F_OFD_SETLKW = 38
+_WRITER = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 120, 1, 0)
+_FREE = struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 120, 1, 0)
+
+
+def _shm(self: Any) -> int:
+    fd = getattr(self, "_shm_fd", None)
+    if fd is None:
+        fd = self._shm_fd = os.open(f"{self.path}-shm", os.O_RDWR | os.O_CLOEXEC)
+    return fd
+
+
+def _wait_for_the_writer(gate: bool = False) -> None:
+    def in_turn(self: Database, call: Any) -> Any:
+        deadline = time.monotonic() + self._busy_timeout
+        fd = _shm(self)
+        if gate:
+            _enter(self)
+        try:
+            while True:
+                fcntl.fcntl(fd, _F_OFD_SETLKW, _WRITER)
+                fcntl.fcntl(fd, _F_OFD_SETLKW, _FREE)
+                try:
+                    return call()
+                except sqlite3.Error as error:
+                    if not database._is_busy(error) or time.monotonic() >= deadline:
+                        raise self._translate(error) from error
+        finally:
+            if gate:
+                fcntl.flock(self._gate_fd, fcntl.LOCK_UN)
+
+    Database._in_turn = in_turn
+
+
+def _gate_and_writer() -> None:
+    _wait_for_the_writer(gate=True)
+
+
+__all__ = ["SQL", "install", "random"]
