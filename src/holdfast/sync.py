@@ -131,7 +131,12 @@ class Holdfast(BaseClient):
             options["timeout"] = 0
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-            if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            deferred = (
+                inspect.iscoroutinefunction(function)
+                or inspect.isgeneratorfunction(function)
+                or inspect.isasyncgenfunction(function)
+            )
+            if deferred:
                 raise errors.SettingsError(
                     f"{function.__qualname__} would run after its lock was released: guard plain functions"
                     " here, coroutine functions with AsyncHoldfast"

@@ -51,10 +51,9 @@ class Doorbells:
             try:
                 self._directory.mkdir(exist_ok=True)
                 bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-                bell.bind(self._address(self._instance))
-                os.chmod(
-                    self._address(self._instance), self._file.stat().st_mode & 0o777
-                )  # whoever may write the file may ring
+                address = self._address(self._instance)
+                bell.bind(address)
+                Path(address).chmod(self._file.stat().st_mode & 0o777)  # whoever may write may ring
             except OSError:
                 return  # no bell: heartbeats will have to do
             self._bell = bell
@@ -69,10 +68,7 @@ class Doorbells:
             return
         text = json.dumps([signal.kind, signal.key, signal.attempt, signal.expires_in])
         try:
-            if self._ringer is None:
-                self._ringer = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-                self._ringer.setblocking(False)
-            self._ringer.sendto(text.encode(), self._address(instance))
+            self._get_ringer().sendto(text.encode(), self._address(instance))
         except OSError as error:
             if error.errno == errno.ECONNREFUSED:  # its process is gone and left the socket behind
                 self._remove(instance)
@@ -120,6 +116,15 @@ class Doorbells:
             while (message := bell.recv(4096)) != STOP:
                 with suppress(ValueError, TypeError):  # somebody else's idea of a signal
                     self._deliver(Signal(*json.loads(message)))
+
+    def _get_ringer(self) -> socket.socket:
+        if self._ringer is None:
+            with self._mutex:
+                if self._ringer is None:
+                    ringer = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                    ringer.setblocking(False)
+                    self._ringer = ringer
+        return self._ringer
 
     def _deliver(self, signal: Signal) -> None:
         if self._listener is not None:
