@@ -30,17 +30,12 @@ from holdfast.core.keeper import Kept
 from holdfast.core.plans import Abandoned, Plan, Wait, ask
 from holdfast.core.requests import (
     Acquire,
-    Break,
     Broken,
-    History,
-    Inspect,
-    List,
     LockState,
     LockView,
     Queued,
     Request,
     Signal,
-    Sweep,
     Swept,
 )
 from holdfast.core.settings import Seconds, Settings
@@ -145,7 +140,7 @@ class AsyncHoldfast(BaseClient):
 
     async def inspect(self, key: str) -> LockView | None:
         """Look at one lock: who holds it, who waits. None if the key was never used, or long ago."""
-        return await self._ask(Inspect(key))
+        return await self._ask(self._inspecting(key))
 
     async def list(
         self,
@@ -156,24 +151,24 @@ class AsyncHoldfast(BaseClient):
         state: LockState | None = None,
     ) -> AsyncIterator[LockView]:
         """Look at many locks, in the order of their keys. They are fetched a page at a time."""
-        request = List(prefix=prefix, owner=owner, type=type, state=state)
+        after = ""
         while True:
-            page = await self._ask(request)
+            page = await self._ask(self._listing(prefix, owner, type, state, after))
             for view in page.locks:
                 yield view
             if page.after is None:
                 return
-            request = List(prefix=prefix, owner=owner, type=type, state=state, after=page.after)
+            after = page.after
 
     async def history(self, key: str, *, limit: int = 100) -> tuple[Event, ...]:
         """Return what happened to a lock, oldest first: as much as the *history* setting keeps."""
-        return await self._ask(History(key, limit))
+        return await self._ask(self._reading_history(key, limit))
 
     async def break_lock(
         self, key: str, *, reason: str, by: str | None = None, token: int | None = None
     ) -> Broken | None:
         """Take a lock away from its holder: see `Holdfast.break_lock`."""
-        answer = await self._ask(Break(key, by or self._client.host, reason, token))
+        answer = await self._ask(self._breaking(key, reason, by, token))
         return answer if isinstance(answer, Broken) else None
 
     async def sweep(self, *, limit: int = 1000) -> Swept:
@@ -181,7 +176,7 @@ class AsyncHoldfast(BaseClient):
         total = Swept()
         after = ""
         while True:
-            swept = await self._ask(Sweep(limit, after))
+            swept = await self._ask(self._sweeping(limit, after))
             total = total.plus(swept)
             if swept.after is None:
                 return total

@@ -13,7 +13,21 @@ from holdfast.core import keys, plans
 from holdfast.core.data import data
 from holdfast.core.keeper import Kept
 from holdfast.core.plans import Grant, Plan
-from holdfast.core.requests import Acquire, NotHeld, Release, Released, Request, Signal, Withdraw
+from holdfast.core.requests import (
+    Acquire,
+    Break,
+    History,
+    Inspect,
+    List,
+    LockState,
+    NotHeld,
+    Release,
+    Released,
+    Request,
+    Signal,
+    Sweep,
+    Withdraw,
+)
 from holdfast.core.settings import Seconds, Settings, seconds
 from holdfast.keeping import KeeperThread
 from holdfast.log import log
@@ -83,7 +97,7 @@ class BaseClient:
         exits.register(self)
 
     def _start(self) -> None:
-        self._attempt_ids = identity.attempt_ids()
+        self._attempts = identity.Attempts()
         self._mailboxes: dict[str, Mailbox] = {}
         self._keeping = KeeperThread(
             self._store, self.settings, on_signal=self._on_signal, on_lost=_tell_holder
@@ -127,11 +141,11 @@ class BaseClient:
         patience = None if timeout is None else seconds(timeout, "timeout")
         if limit is None:
             limit = settings.limit
-        elif isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise errors.SettingsError(f"limit is {limit!r}; it must be a whole number, 1 or more")
+        else:
+            _whole(limit, "limit")
         request = Acquire(
             key=keys.validate(key),
-            attempt=next(self._attempt_ids),
+            attempt=self._attempts.new(),
             owner=identity.current_owner() if owner is None else identity.check_owner(owner),
             ttl=length,
             client=self._client,
@@ -155,6 +169,35 @@ class BaseClient:
     def _keep(self, grant: Grant, wish: Wish) -> Kept:
         asked = grant.trusted_until - grant.ttl + self.settings.margin_for(grant.ttl)
         return self._keeping.keep(grant, asked=asked, max_hold=wish.max_hold, renew=wish.renew)
+
+    # Looking and tidying up: the requests, checked.
+
+    def _inspecting(self, key: str) -> Inspect:
+        return Inspect(keys.validate(key))
+
+    def _reading_history(self, key: str, limit: int) -> History:
+        return History(keys.validate(key), _whole(limit, "limit"))
+
+    def _listing(
+        self, prefix: str, owner: str | None, type: str | None, state: LockState | None, after: str
+    ) -> List:
+        if state not in (None, "held", "expired", "free"):
+            raise errors.SettingsError(f"state is {state!r}; it must be 'held', 'expired' or 'free'")
+        return List(
+            prefix=keys.validate(prefix) if prefix else "",
+            owner=owner if owner is None else identity.check_owner(owner),
+            type=type if type is None else keys.validate(type),
+            state=state,
+            after=after,
+        )
+
+    def _breaking(self, key: str, reason: str, by: str | None, token: int | None) -> Break:
+        if not isinstance(reason, str) or not reason.strip():
+            raise errors.SettingsError("a lock is broken for a reason: say which, it goes into the history")
+        return Break(keys.validate(key), by or self._client.host, reason, token)
+
+    def _sweeping(self, limit: int, after: str) -> Sweep:
+        return Sweep(_whole(limit, "limit"), after)
 
     # Signals, loss, and the end.
 
@@ -304,6 +347,12 @@ class BaseLease:
             kept.lose(answer.why, by=answer.by, detail=answer.reason)
             assert kept.lost is not None
             raise kept.lost.copy()
+
+
+def _whole(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise errors.SettingsError(f"{name} is {value!r}; it must be a whole number, 1 or more")
+    return value
 
 
 def _tell_holder(kept: Kept) -> None:

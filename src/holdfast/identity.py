@@ -12,7 +12,6 @@ import re
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 from holdfast.core.requests import Client
@@ -32,14 +31,20 @@ def new_client() -> Client:
     return Client(instance=os.urandom(8).hex(), host=socket.gethostname(), pid=os.getpid())
 
 
-def attempt_ids() -> Iterator[str]:
-    """Yield the ids of attempts. Whoever knows one can release what it holds, so they are secrets.
+class Attempts:
+    """Makes the ids of a client's attempts. Whoever knows one can release what it holds: they are secrets.
 
-    One random number for all attempts of a client: asking the kernel for each would take as long as
-    everything else together. Ids are told to nobody but the store.
+    One random number for all of them, and a count: asking the kernel for each would take as long as all
+    the rest of a grant in memory. The ids are told to nobody but the store.
     """
-    secret = os.urandom(16).hex()
-    return (f"{secret}-{number}" for number in itertools.count(1))
+
+    def __init__(self) -> None:
+        self._secret = os.urandom(16).hex()
+        self._count = itertools.count(1)  # `next` of it is atomic: threads need no mutex
+
+    def new(self) -> str:
+        """Return an id that nobody ever had."""
+        return f"{self._secret}-{next(self._count)}"
 
 
 def current_owner() -> str:

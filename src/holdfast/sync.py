@@ -30,17 +30,12 @@ from holdfast.core.keeper import Kept
 from holdfast.core.plans import Abandoned, Plan, Wait, ask
 from holdfast.core.requests import (
     Acquire,
-    Break,
     Broken,
-    History,
-    Inspect,
-    List,
     LockState,
     LockView,
     Queued,
     Request,
     Signal,
-    Sweep,
     Swept,
     Withdraw,
 )
@@ -163,7 +158,7 @@ class Holdfast(BaseClient):
 
     def inspect(self, key: str) -> LockView | None:
         """Look at one lock: who holds it, who waits. None if the key was never used, or long ago."""
-        return self._ask(Inspect(key))
+        return self._ask(self._inspecting(key))
 
     def list(
         self,
@@ -174,17 +169,17 @@ class Holdfast(BaseClient):
         state: LockState | None = None,
     ) -> Iterator[LockView]:
         """Look at many locks, in the order of their keys. They are fetched a page at a time."""
-        request = List(prefix=prefix, owner=owner, type=type, state=state)
+        after = ""
         while True:
-            page = self._ask(request)
+            page = self._ask(self._listing(prefix, owner, type, state, after))
             yield from page.locks
             if page.after is None:
                 return
-            request = List(prefix=prefix, owner=owner, type=type, state=state, after=page.after)
+            after = page.after
 
     def history(self, key: str, *, limit: int = 100) -> tuple[Event, ...]:
         """Return what happened to a lock, oldest first: as much as the *history* setting keeps."""
-        return self._ask(History(key, limit))
+        return self._ask(self._reading_history(key, limit))
 
     def break_lock(
         self, key: str, *, reason: str, by: str | None = None, token: int | None = None
@@ -193,7 +188,7 @@ class Holdfast(BaseClient):
 
         With *token* only that lease is broken. None if there was nothing to break.
         """
-        answer = self._ask(Break(key, by or self._client.host, reason, token))
+        answer = self._ask(self._breaking(key, reason, by, token))
         return answer if isinstance(answer, Broken) else None
 
     def sweep(self, *, limit: int = 1000) -> Swept:
@@ -201,7 +196,7 @@ class Holdfast(BaseClient):
         total = Swept()
         after = ""
         while True:
-            swept = self._ask(Sweep(limit, after))
+            swept = self._ask(self._sweeping(limit, after))
             total = total.plus(swept)
             if swept.after is None:
                 return total
