@@ -29,7 +29,8 @@ from holdfast.errors import (
     StoreMisconfigured,
     StoreUnavailable,
 )
-from holdfast.sync import Hold, Holdfast, Lease, Lock
+from holdfast.stdlock import Lock
+from holdfast.sync import Hold, Holdfast, Lease
 
 if TYPE_CHECKING:
     from holdfast.aio import AsyncHold, AsyncHoldfast, AsyncLease, AsyncLock

@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
-from holdfast import errors, identity
+from holdfast import errors
 from holdfast.client import (
     BaseClient,
     BaseLease,
@@ -39,6 +39,7 @@ from holdfast.core.requests import (
     Swept,
 )
 from holdfast.core.settings import Seconds, Settings
+from holdfast.stdlock import AsyncLock
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -392,52 +393,3 @@ class AsyncHold:
     ) -> None:
         assert self._lease is not None
         await self._lease.__aexit__(kind, error, traceback)
-
-
-class AsyncLock:
-    """A lock that speaks `asyncio.Lock`, per owner: what one task acquired, another cannot release."""
-
-    def __init__(self, client: AsyncHoldfast, key: str, *, ttl: Seconds | None, limit: int | None) -> None:
-        self._client = client
-        self._ttl = ttl
-        self._limit = limit
-        self._leases: dict[str, list[AsyncLease]] = {}
-        self.key = key
-
-    async def acquire(self) -> Literal[True]:
-        """Acquire as `asyncio.Lock.acquire` does."""
-        lease = await self._client.acquire(self.key, ttl=self._ttl, limit=self._limit)
-        self._leases.setdefault(lease.owner, []).append(lease)
-        return True
-
-    async def release(self) -> None:
-        """Release what the current owner acquired last. Unlike asyncio's it asks a store: await it."""
-        owner = identity.current_owner()
-        leases = self._leases.get(owner)
-        if not leases:
-            raise errors.NotHeld(self.key, "the current task has not acquired it")
-        lease = leases.pop()
-        if not leases:
-            del self._leases[owner]
-        await lease.release()
-
-    async def locked(self) -> bool:
-        """Tell whether anybody holds the lock."""
-        view = await self._client.inspect(self.key)
-        return view is not None and view.state == "held"
-
-    async def __aenter__(self) -> None:
-        await self.acquire()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            await self.release()
-        except errors.HoldfastError as problem:
-            if error is None:
-                raise
-            with_note(error, problem)

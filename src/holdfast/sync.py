@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
-from holdfast import errors, identity
+from holdfast import errors
 from holdfast.client import (
     BaseClient,
     BaseLease,
@@ -40,6 +40,7 @@ from holdfast.core.requests import (
     Withdraw,
 )
 from holdfast.core.settings import Seconds, Settings
+from holdfast.stdlock import Lock
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -385,63 +386,3 @@ class Hold:
     ) -> None:
         assert self._lease is not None
         self._lease.__exit__(kind, error, traceback)
-
-
-class Lock:
-    """A lock that speaks `threading.Lock`, per owner: what one thread acquired, another cannot release.
-
-    Unlike `threading.Lock` it may be entered again by its owner; with ``limit=1`` that raises instead of
-    waiting for ever.
-    """
-
-    def __init__(self, client: Holdfast, key: str, *, ttl: Seconds | None, limit: int | None) -> None:
-        self._client = client
-        self._ttl = ttl
-        self._limit = limit
-        self._leases: dict[str, list[Lease]] = {}
-        self.key = key
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Acquire as `threading.Lock.acquire` does."""
-        if not blocking and timeout != -1:
-            raise ValueError("can't specify a timeout for a non-blocking call")
-        wait = 0.0 if not blocking else None if timeout == -1 else timeout
-        try:
-            lease = self._client.acquire(self.key, ttl=self._ttl, timeout=wait, limit=self._limit)
-        except errors.LockTimeout:
-            return False
-        self._leases.setdefault(lease.owner, []).append(lease)
-        return True
-
-    def release(self) -> None:
-        """Release what the current owner acquired last."""
-        owner = identity.current_owner()
-        leases = self._leases.get(owner)
-        if not leases:
-            raise errors.NotHeld(self.key, "the current task or thread has not acquired it")
-        lease = leases.pop()
-        if not leases:
-            del self._leases[owner]
-        lease.release()
-
-    def locked(self) -> bool:
-        """Tell whether anybody holds the lock."""
-        view = self._client.inspect(self.key)
-        return view is not None and view.state == "held"
-
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self.release()
-            return
-        try:
-            self.release()
-        except errors.HoldfastError as problem:
-            with_note(error, problem)

@@ -1,0 +1,123 @@
+"""Locks with the methods of the standard library's, for code that expects one of those."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal
+
+from holdfast import errors, identity
+from holdfast.client import with_note
+from holdfast.core.settings import Seconds
+
+if TYPE_CHECKING:
+    from holdfast.aio import AsyncHoldfast, AsyncLease
+    from holdfast.sync import Holdfast, Lease
+
+
+class Lock:
+    """A lock that speaks `threading.Lock`, per owner: what one thread acquired, another cannot release.
+
+    Unlike `threading.Lock` it may be entered again by its owner; with ``limit=1`` that raises instead of
+    waiting for ever.
+    """
+
+    def __init__(self, client: Holdfast, key: str, *, ttl: Seconds | None, limit: int | None) -> None:
+        self._client = client
+        self._ttl = ttl
+        self._limit = limit
+        self._leases: dict[str, list[Lease]] = {}
+        self.key = key
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Acquire as `threading.Lock.acquire` does."""
+        if not blocking and timeout != -1:
+            raise ValueError("can't specify a timeout for a non-blocking call")
+        wait = 0.0 if not blocking else None if timeout == -1 else timeout
+        try:
+            lease = self._client.acquire(self.key, ttl=self._ttl, timeout=wait, limit=self._limit)
+        except errors.LockTimeout:
+            return False
+        self._leases.setdefault(lease.owner, []).append(lease)
+        return True
+
+    def release(self) -> None:
+        """Release what the current owner acquired last."""
+        owner = identity.current_owner()
+        leases = self._leases.get(owner)
+        if not leases:
+            raise errors.NotHeld(self.key, "the current task or thread has not acquired it")
+        lease = leases.pop()
+        if not leases:
+            del self._leases[owner]
+        lease.release()
+
+    def locked(self) -> bool:
+        """Tell whether anybody holds the lock."""
+        view = self._client.inspect(self.key)
+        return view is not None and view.state == "held"
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.release()
+            return
+        try:
+            self.release()
+        except errors.HoldfastError as problem:
+            with_note(error, problem)
+
+
+class AsyncLock:
+    """A lock that speaks `asyncio.Lock`, per owner: what one task acquired, another cannot release."""
+
+    def __init__(self, client: AsyncHoldfast, key: str, *, ttl: Seconds | None, limit: int | None) -> None:
+        self._client = client
+        self._ttl = ttl
+        self._limit = limit
+        self._leases: dict[str, list[AsyncLease]] = {}
+        self.key = key
+
+    async def acquire(self) -> Literal[True]:
+        """Acquire as `asyncio.Lock.acquire` does."""
+        lease = await self._client.acquire(self.key, ttl=self._ttl, limit=self._limit)
+        self._leases.setdefault(lease.owner, []).append(lease)
+        return True
+
+    async def release(self) -> None:
+        """Release what the current owner acquired last. Unlike asyncio's it asks a store: await it."""
+        owner = identity.current_owner()
+        leases = self._leases.get(owner)
+        if not leases:
+            raise errors.NotHeld(self.key, "the current task has not acquired it")
+        lease = leases.pop()
+        if not leases:
+            del self._leases[owner]
+        await lease.release()
+
+    async def locked(self) -> bool:
+        """Tell whether anybody holds the lock."""
+        view = await self._client.inspect(self.key)
+        return view is not None and view.state == "held"
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self.release()
+        except errors.HoldfastError as problem:
+            if error is None:
+                raise
+            with_note(error, problem)
