@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
 import threading
 import time
+from itertools import count
 from pathlib import Path
 
 from holdfast import Holdfast
@@ -15,6 +15,14 @@ from holdfast.stores.sqlite.database import SQL
 TTL = 30.0
 OWNER = "bench-0123456789ab"
 WHO = {"instance": "0123456789abcdef", "host": "bench", "pid": 1}
+
+
+_attempts = count(1)
+
+
+def new_attempt() -> str:
+    """Return an id of the same length as a client's."""
+    return f"0123456789abcdef0123456789abcdef-{next(_attempts)}"
 
 
 def create(file: Path, synchronous: str = "normal") -> str:
@@ -41,12 +49,21 @@ class BareSQLite:
         self._execute = connection.execute
 
     def acquire(self, key: str) -> tuple[str, int]:
-        attempt = secrets.token_hex(12)
-        row = self._execute(
+        attempt = new_attempt()
+        rows = self._execute(
             SQL.acquire,
-            {"key": key, "attempt": attempt, "owner": OWNER, "ttl": int(TTL * 1e6), "now": None} | WHO,
-        ).fetchall()[0]
-        return attempt, row[0]
+            {
+                "key": key,
+                "attempt": attempt,
+                "owner": OWNER,
+                "ttl": 30_000_000,
+                "instance": "0123456789abcdef",
+                "host": "bench",
+                "pid": 1,
+                "now": None,
+            },
+        ).fetchall()
+        return attempt, rows[0][0]
 
     def release(self, key: str, attempt: str, token: int) -> None:
         rows = self._execute(

@@ -24,6 +24,9 @@ def install(name: str) -> None:
     """Make the store of this process wait as *name* says."""
     if name == "as is":
         return
+    if name.startswith("spin "):  # "spin 3 0.1 1": try so often at once, then as "retry"
+        _spin(int(name.split()[1]))
+        name = "retry " + " ".join(name.split()[2:])
     if name.startswith("retry "):  # "retry 0.1 1": first and longest pause, in ms
         first, most = (float(part) / 1e3 for part in name.split()[1:3])
         database.TURN, database.MOST_TURN = first, most
@@ -37,6 +40,24 @@ def install(name: str) -> None:
         "wait for the writer": _wait_for_the_writer,
         "gate + writer": _gate_and_writer,
     }[name]()
+
+
+def _spin(times: int) -> None:
+    """Give way to others and try again a few times before sleeping."""
+    real_in_turn = Database._in_turn
+
+    def in_turn(self: Database, call: Any) -> Any:
+        if call != self._prepare:
+            for _ in range(times):
+                os.sched_yield()
+                try:
+                    return call()
+                except sqlite3.Error as error:
+                    if not database._is_busy(error):
+                        raise self._translate(error) from error
+        return real_in_turn(self, call)
+
+    Database._in_turn = in_turn
 
 
 def _busy_timeout() -> None:
@@ -129,7 +150,11 @@ def _shm(self: Any) -> int:
 
 
 def _wait_for_the_writer(gate: bool = False) -> None:
+    real_in_turn = Database._in_turn
+
     def in_turn(self: Database, call: Any) -> Any:
+        if call == self._prepare:
+            return real_in_turn(self, call)
         deadline = time.monotonic() + self._busy_timeout
         fd = _shm(self)
         if gate:

@@ -28,18 +28,17 @@ class Resource:
 
     def read(self, token: int) -> int:
         if self.mode == "raised before the first read":
-            raised = self.db.execute("UPDATE account SET fence = ? WHERE id = 1 AND fence <= ?", (token, token))
-            if raised.rowcount == 0:
+            raise_it = "UPDATE account SET fence = :token WHERE id = 1 AND fence <= :token"
+            if self.db.execute(raise_it, {"token": token}).rowcount == 0:
                 raise PermissionError(f"token {token} is too old")
-        return self.db.execute("SELECT value FROM account WHERE id = 1").fetchone()[0]
+        return int(self.db.execute("SELECT value FROM account WHERE id = 1").fetchone()[0])
 
     def write(self, token: int, value: int) -> bool:
         """Return whether the write was accepted, which is what the writer believes from then on."""
-        if self.mode == "no fence":
-            statement = "UPDATE account SET value = ?, fence = ? WHERE id = 1 AND ? IS NOT NULL"
-        else:
-            statement = "UPDATE account SET value = ?, fence = ? WHERE id = 1 AND fence <= ?"
-        return self.db.execute(statement, (value, token, token)).rowcount == 1
+        statement = "UPDATE account SET value = :value, fence = :token WHERE id = 1"
+        if self.mode != "no fence":
+            statement += " AND fence <= :token"
+        return self.db.execute(statement, {"token": token, "value": value}).rowcount == 1
 
 
 def race(locks: Holdfast, resource: Resource) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Three machines' cron starts the same job: one runs it, the others skip.
+"""Cron starts the same job three times: one runs it, the others skip.
 
 A lock says who may run *now*. Whether it has run *already* is a fact about the job, so the job writes it
 down, and looks at it inside the lock. Run it: python examples/nightly_job.py

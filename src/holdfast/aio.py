@@ -37,6 +37,7 @@ from holdfast.core.requests import (
     Request,
     Signal,
     Swept,
+    Withdraw,
 )
 from holdfast.core.settings import Seconds, Settings
 from holdfast.stdlock import AsyncLock
@@ -187,8 +188,17 @@ class AsyncHoldfast(BaseClient):
         """Release everything that is still held, and let go of the store."""
         if not self._closed:
             await self._off_loop(self._shut)
-            if self._worker is not None:
-                self._worker.shutdown(wait=False)
+            self._dismiss_worker()
+
+    async def _let_go_again(self) -> None:
+        """Close the store once more: somebody who had to undo something has opened it again."""
+        await self._off_loop(self._store.close)
+        self._dismiss_worker()
+
+    def _dismiss_worker(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.shutdown(wait=False)
 
     async def __aenter__(self) -> AsyncHoldfast:
         await self._off_loop(self._store.open)
@@ -207,6 +217,10 @@ class AsyncHoldfast(BaseClient):
     async def _acquire(self, wish: Wish) -> AsyncLease:
         plan = self._acquiring(wish)
         grant = await self._run(plan)
+        if self._closed:  # while we asked: nobody would renew it
+            await self._send(Withdraw(grant.key, grant.attempt))
+            await self._let_go_again()
+            raise errors.Closed(repr(self))
         # No await from here on: a task that was not cancelled by now has the lease.
         return AsyncLease(self, self._keep(grant, wish), wish)
 
@@ -215,6 +229,9 @@ class AsyncHoldfast(BaseClient):
 
     async def _execute(self, request: Request[A]) -> A:
         self._check_open()
+        return await self._send(request)
+
+    async def _send(self, request: Request[A]) -> A:
         if self._store.traits.blocking:
             return await self._off_loop(self._store.execute, request)
         return self._store.execute(request)
@@ -280,13 +297,15 @@ class AsyncHoldfast(BaseClient):
             step = plan.throw(Abandoned())
             while not isinstance(step, Wait):
                 try:
-                    result = await self._execute(step)
+                    result = await self._send(step)
                 except errors.StoreError as error:
                     step = plan.throw(error)
                 else:
                     step = plan.send(result)
         except (Abandoned, StopIteration):
             pass
+        if self._closed:
+            await self._let_go_again()
 
 
 class AsyncMailbox:

@@ -35,6 +35,7 @@ from holdfast.stores import default_url, open_store
 from holdfast.stores.base import StoreOptions
 
 T = TypeVar("T")
+MOST = 2**31 - 1  # of anything that is counted
 OnBusy = Literal["wait", "skip", "raise"]
 OnLost = Callable[[errors.LeaseLost], None]
 
@@ -88,6 +89,8 @@ class BaseClient:
     ) -> None:
         given = {"ttl": ttl, "max_hold": max_hold, "history": history}
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if settings is not None and not isinstance(settings, Settings):
+            raise errors.SettingsError(f"settings is {settings!r}; it must be a Settings object")
         self.settings = replace(settings or Settings(), **changes)
         self.url = default_url() if url is None else url
         self._client = identity.new_client()
@@ -139,6 +142,8 @@ class BaseClient:
         if most is not None and most < length:
             length = settings.check_ttl(most)
         patience = None if timeout is None else seconds(timeout, "timeout")
+        if on_lost is not None and not callable(on_lost):
+            raise errors.SettingsError(f"on_lost is {on_lost!r}; it must be a function of one LeaseLost")
         if limit is None:
             limit = settings.limit
         else:
@@ -194,7 +199,12 @@ class BaseClient:
     def _breaking(self, key: str, reason: str, by: str | None, token: int | None) -> Break:
         if not isinstance(reason, str) or not reason.strip():
             raise errors.SettingsError("a lock is broken for a reason: say which, it goes into the history")
-        return Break(keys.validate(key), by or self._client.host, reason, token)
+        if not _is_text(reason):
+            raise errors.SettingsError(f"reason {reason!r} has a character that no database can keep")
+        if token is not None and (isinstance(token, bool) or not isinstance(token, int)):
+            raise errors.SettingsError(f"token is {token!r}; it must be a lease's token")
+        name = self._client.host if by is None else identity.check_owner(by, "by")
+        return Break(keys.validate(key), name, reason, token)
 
     def _sweeping(self, limit: int, after: str) -> Sweep:
         return Sweep(_whole(limit, "limit"), after)
@@ -243,6 +253,14 @@ class BaseClient:
         self._store.close()
         for attempt, mailbox in list(self._mailboxes.items()):
             mailbox.put(Signal("granted", "", attempt))  # whoever still waits asks again, and is refused
+
+    def before_fork(self) -> None:
+        """Leave nothing half done, and nothing open that a child must not inherit."""
+        self._store.before_fork()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._store.after_fork_in_parent()
 
     def after_fork(self) -> None:
         """Become a client of this process that owns nothing."""
@@ -337,22 +355,40 @@ class BaseLease:
         if kept.lost is not None and kept.lost.reason == "client closed":
             self._released = True
             raise kept.lost.copy()
-        answer: Released | NotHeld = yield from plans.release(
-            kept.grant, settings=client.settings, clock=boot_time, roll=random.random
-        )
+        try:
+            answer: Released | NotHeld = yield from plans.release(
+                kept.grant, settings=client.settings, clock=boot_time, roll=random.random
+            )
+        except plans.Abandoned:  # it was asked for all the same, and must not be trusted any more
+            self._released = True
+            raise
+        except errors.StoreError as error:
+            if loss := self._loss():  # what the store has to say does not matter any more
+                raise loss.copy() from error
+            raise
         self._released = True
         if kept.lost is not None:
             raise kept.lost.copy()
         if isinstance(answer, NotHeld):
+            if answer.why == "already":  # two at once
+                raise errors.NotHeld(self.key, "released already")
             kept.lose(answer.why, by=answer.by, detail=answer.reason)
             assert kept.lost is not None
             raise kept.lost.copy()
 
 
 def _whole(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise errors.SettingsError(f"{name} is {value!r}; it must be a whole number, 1 or more")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+        raise errors.SettingsError(f"{name} is {value!r}; it must be a whole number from 1 to {MOST}")
     return value
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return "\0" not in value
 
 
 def _tell_holder(kept: Kept) -> None:

@@ -2,7 +2,7 @@
 
 - the interpreter ends: every client gives back what it holds
 - SIGTERM, and nobody else handles it: the same, then the signal does what it always did
-- fork: the child owns nothing
+- fork: stores come to rest before it, and the child owns nothing
 """
 
 from __future__ import annotations
@@ -26,12 +26,20 @@ class Leaving(Protocol):
     def leave(self) -> None:
         """Give back all leases and tickets, and close, as well as that can be done. Never raises."""
 
+    def before_fork(self) -> None:
+        """Leave nothing half done, and nothing open that a child must not inherit."""
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+
     def after_fork(self) -> None:
         """Become a client of this process that owns nothing."""
 
 
 _clients: weakref.WeakSet[Leaving] = weakref.WeakSet()
 _installed = False
+_forking = threading.Lock()  # from before a fork until after it
+_resting: list[Leaving] = []
 
 
 def register(client: Leaving) -> None:
@@ -42,7 +50,9 @@ def register(client: Leaving) -> None:
         _installed = True
         atexit.register(_leave)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=_after_fork)
+            os.register_at_fork(
+                before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork
+            )
     _handle_sigterm()
 
 
@@ -60,11 +70,13 @@ def _handle_sigterm() -> None:
 def _on_sigterm(number: int, frame: object) -> None:  # noqa: ARG001
     # The main thread may have been interrupted inside a store, with its mutex held: releasing from here
     # could wait for ourselves. Another thread can try, for as long as a dying process has.
-    helper = threading.Thread(target=_leave, daemon=True)
-    helper.start()
-    helper.join(GRACE)
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
+    try:
+        helper = threading.Thread(target=_leave, daemon=True)
+        helper.start()
+        helper.join(GRACE)
+    finally:  # whatever happens: whoever sent it wants us to end
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
 
 def _leave() -> None:
@@ -72,7 +84,24 @@ def _leave() -> None:
         client.leave()
 
 
+def _before_fork() -> None:
+    _forking.acquire()
+    _resting.extend(_clients)
+    for client in _resting:
+        client.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for client in _resting:
+        client.after_fork_in_parent()
+    _resting.clear()
+    _forking.release()
+
+
 def _after_fork() -> None:
+    global _forking
+    _forking = threading.Lock()
+    _resting.clear()
     identity.after_fork()
     for client in list(_clients):
         client.after_fork()

@@ -68,12 +68,12 @@ def current_owner() -> str:
         return _threads.owner  # type: ignore[no-any-return]
 
 
-def check_owner(owner: object) -> str:
+def check_owner(owner: object, what: str = "owner") -> str:
     """Return *owner* if it can name one."""
     if not isinstance(owner, str) or not 1 <= len(owner) <= MAX_OWNER:
-        raise SettingsError(f"owner is {owner!r}; it must be a string of 1 to {MAX_OWNER} characters")
+        raise SettingsError(f"{what} is {owner!r}; it must be a string of 1 to {MAX_OWNER} characters")
     if _UNPRINTABLE.search(owner):
-        raise SettingsError(f"owner {owner!r} has a character that cannot be printed")
+        raise SettingsError(f"{what} {owner!r} has a character that cannot be printed")
     return owner
 
 

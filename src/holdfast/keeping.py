@@ -43,6 +43,7 @@ class KeeperThread:
         self._mutex = threading.Lock()
         self._changed = threading.Condition(self._mutex)
         self._thread: threading.Thread | None = None
+        self._starting = False
         self._stopped = False
         self._wake_at = math.inf  # when the thread will look again by itself
         self._swept_up_to = ""
@@ -111,14 +112,22 @@ class KeeperThread:
 
     def _look_at(self, when: float) -> None:
         """Make the thread look at *when* at the latest. Called with the mutex held."""
-        if self._thread is None and not self._stopped:
-            self._thread = threading.Thread(target=self._run, name="holdfast-keeper", daemon=True)
-            self._wake_at = AWAKE
-            self._thread.start()
+        if self._thread is None and not self._starting and not self._stopped:
+            self._starting = True
+            try:
+                threading.Thread(target=self._run, name="holdfast-keeper", daemon=True).start()
+            except BaseException:  # an interrupt: it may run or not. If not, the next one starts it
+                self._starting = False
+                raise
         elif when < self._wake_at:
             self._changed.notify()
 
     def _run(self) -> None:
+        with self._mutex:
+            if self._thread is not None:
+                return  # another one was faster
+            self._thread = threading.current_thread()
+            self._wake_at = AWAKE
         while True:
             with self._mutex:
                 if self._stopped:
@@ -133,8 +142,7 @@ class KeeperThread:
                     self._changed.wait(None if idle else min(self._wake_at - now, threading.TIMEOUT_MAX))
                     self._wake_at = AWAKE
                     continue
-            for kept in lost:
-                self._on_lost(kept)
+            self._tell(lost)
             if request is not None:
                 self._renew(request)
             if sweep:
@@ -151,10 +159,16 @@ class KeeperThread:
             return
         with self._mutex:
             lost, signals = self._keeper.answered(request, answer, asked=asked)
-        for kept in lost:
-            self._on_lost(kept)
+        self._tell(lost)
         for signal in signals:
             self._on_signal(signal)
+
+    def _tell(self, lost: list[Kept]) -> None:
+        for kept in lost:
+            try:
+                self._on_lost(kept)
+            except BaseException as error:  # noqa: BLE001 - a user's sys.exit() ends a thread, but not this one
+                log().error("telling of %s failed: %r", kept.lost, error)
 
     def _sweep(self) -> None:
         every = self._settings.sweep_every or math.inf

@@ -224,16 +224,27 @@ class Holdfast(BaseClient):
         plan = self._acquiring(wish)
         try:
             grant = self._run(plan)
-            return Lease(self, self._keep(grant, wish), wish)
+            lease = Lease(self, self._keep(grant, wish), wish)
+            if not self._closed:
+                return lease
         except errors.HoldfastError:
             raise
         except BaseException:
-            # An interrupt can also hit between the steps, where no plan hears of it. Withdrawing twice
-            # is harmless.
-            self._keeping.drop(wish.request.attempt)
-            with suppress(errors.StoreError):
-                self._store.execute(Withdraw(wish.request.key, wish.request.attempt))
+            self._forget(wish.request.key, wish.request.attempt)
             raise
+        self._forget(grant.key, grant.attempt)  # closed while we asked: nobody would renew it
+        raise errors.Closed(repr(self))
+
+    def _forget(self, key: str, attempt: str) -> None:
+        """Undo an attempt. An interrupt can hit between the steps, where no plan hears of it; to withdraw
+        what was released or withdrawn before is harmless.
+        """
+        self._stop_waiting(attempt)
+        self._keeping.drop(attempt)
+        with suppress(errors.StoreError):
+            self._store.execute(Withdraw(key, attempt))
+        if self._closed:
+            self._store.close()  # asking has opened it again
 
     def _ask(self, request: Request[A]) -> A:
         return self._run(ask(request, settings=self.settings, clock=boot_time, roll=random.random))
@@ -298,6 +309,8 @@ class Holdfast(BaseClient):
                     step = plan.send(result)
         except (Abandoned, StopIteration):
             pass
+        if self._closed:
+            self._store.close()  # asking has opened it again
 
 
 class Lease(BaseLease):
@@ -330,13 +343,20 @@ class Lease(BaseLease):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is None:
-            self.release()
-            return
         try:
             self.release()
         except errors.HoldfastError as problem:
+            if error is None:
+                raise
             with_note(error, problem)
+        except BaseException:
+            self._forget()
+            raise
+
+    def _forget(self) -> None:
+        """Give it back without a word, when an interrupt has hit while leaving the block."""
+        self._client._forget(self.key, self._kept.grant.attempt)  # noqa: SLF001
+        self._released = True
 
     def _tell(self) -> None:
         if self._lost is not None:
@@ -375,8 +395,15 @@ class Hold:
     def __enter__(self) -> Lease:
         if self._lease is not None:
             raise errors.NotHeld(self._key, "this hold was used before; call hold() again")
-        self._lease = self._client.acquire(self._key, **self._options)
-        return self._lease
+        wish = self._client._wish(self._key, **self._options)  # noqa: SLF001
+        try:
+            self._lease = lease = self._client._acquire(wish)  # noqa: SLF001
+            return lease
+        except errors.HoldfastError:
+            raise
+        except BaseException:  # an interrupt that hit here would leave a lease that nobody has
+            self._client._forget(self._key, wish.request.attempt)  # noqa: SLF001
+            raise
 
     def __exit__(
         self,
@@ -384,5 +411,12 @@ class Hold:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self._lease is not None
-        self._lease.__exit__(kind, error, traceback)
+        lease = self._lease
+        assert lease is not None
+        try:
+            lease.__exit__(kind, error, traceback)
+        except errors.HoldfastError:
+            raise
+        except BaseException:
+            lease._forget()  # noqa: SLF001
+            raise

@@ -22,9 +22,13 @@ def seconds(value: object, name: str) -> float:
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SettingsError(f"{name} is {value!r}; it must be seconds or a timedelta")
-    if not math.isfinite(value) or value < 0:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number) or number < 0:
         raise SettingsError(f"{name} is {value!r}; it must be a finite number of seconds, not negative")
-    return float(value)
+    return number
 
 
 @data

@@ -52,7 +52,9 @@ def open_store(url: str, options: StoreOptions) -> Store:
     """
     if not isinstance(url, str):
         raise SettingsError(f"the store's url is {url!r}; it must be a string such as 'sqlite:///locks.db'")
-    scheme = url.partition("://")[0]
+    scheme, colon, _ = url.partition("://")
+    if not colon:
+        scheme = ""
     if module := _BUILT_IN.get(scheme):
         return import_module(module).from_url(url, options)  # type: ignore[no-any-return]
     from importlib.metadata import entry_points  # slow to import, and seldom needed

@@ -60,8 +60,14 @@ class Store(Protocol):
     def listen(self, listener: Listener) -> None:
         """Call *listener*, from any thread, with the signals for this store's client."""
 
+    def before_fork(self) -> None:
+        """Finish what is under way, start nothing new, and close what a child must not inherit."""
+
+    def after_fork_in_parent(self) -> None:
+        """Go on after a fork, in the process that forked."""
+
     def after_fork(self, client: Client) -> None:
-        """Become the store of *client* in a forked child; forget what is the parent's, unclosed."""
+        """Become the store of *client* in a forked child."""
 
     def close(self) -> None:
         """Let go of connections and threads."""

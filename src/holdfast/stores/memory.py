@@ -7,12 +7,12 @@ do not wait for one another, and nothing is ever awaited inside.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
-from urllib.parse import urlsplit
 
 from holdfast.clock import boot_time
 from holdfast.core import keys
@@ -50,6 +50,7 @@ from holdfast.core.requests import (
     Withdraw,
     Withdrawn,
 )
+from holdfast.errors import SettingsError
 from holdfast.stores.base import (
     REMEMBER,
     WAITERS_SHOWN,
@@ -161,7 +162,8 @@ class _World:
         return self.shards[hash(key) % SHARDS]
 
 
-_shared: weakref.WeakValueDictionary[str, _World] = weakref.WeakValueDictionary()
+# By process as well: a forked child must not join a world whose mutexes may be held by the parent's threads.
+_shared: weakref.WeakValueDictionary[tuple[int, str], _World] = weakref.WeakValueDictionary()
 _shared_mutex = threading.Lock()
 
 # Epoch time that neither steps nor stands still in suspend: tokens and leases need no more than that.
@@ -170,11 +172,17 @@ _EPOCH = micros(time.time() - boot_time())
 
 def from_url(url: str, options: StoreOptions) -> MemoryStore:
     """Return the store for ``memory://`` or ``memory://name``."""
-    name = urlsplit(url).netloc
+    name = url.removeprefix("memory://")
+    if any(sign in name for sign in "/?#"):
+        raise SettingsError(f"{url!r} has more than a name: use memory:// or memory://name")
+    return MemoryStore(options, name)
+
+
+def _world_of(name: str) -> _World:
     if not name:
-        return MemoryStore(options)
+        return _World()
     with _shared_mutex:
-        return MemoryStore(options, _shared.setdefault(name, _World()))
+        return _shared.setdefault((os.getpid(), name), _World())
 
 
 class MemoryStore:
@@ -182,8 +190,9 @@ class MemoryStore:
 
     traits = Traits(durable=False, signals=True, blocking=False, repeats=False)
 
-    def __init__(self, options: StoreOptions, world: _World | None = None) -> None:
-        self._world = world or _World()
+    def __init__(self, options: StoreOptions, name: str = "") -> None:
+        self._name = name
+        self._world = _world_of(name)
         self._client = options.client
         self._level: HistoryLevel = options.history
         self._answer: dict[type, Callable[..., Any]] = {
@@ -214,10 +223,18 @@ class MemoryStore:
         """Call *listener* with the signals for this client."""
         self._world.listeners[self._client.instance] = listener
 
+    def before_fork(self) -> None:
+        """Nothing to do: the child starts with an empty world, whatever state it finds this one in."""
+
+    def after_fork_in_parent(self) -> None:
+        """Nothing to do."""
+
     def after_fork(self, client: Client) -> None:
         """Start with an empty world: the parent's locks are in the parent's memory."""
+        global _shared_mutex
+        _shared_mutex = threading.Lock()  # another thread may have had it, and is not here to give it back
         self._client = client
-        self._world = _World()
+        self._world = _world_of(self._name)
 
     def close(self) -> None:
         """Stop listening."""

@@ -41,7 +41,7 @@ HOUR = 3600.0
 DAY = 86400.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Traffic:
     """Random requests of a few clients for a few keys. Time mostly moves forward.
 
@@ -62,8 +62,17 @@ class Traffic:
         """Return the next request, at a time a little (or not, or much) later."""
         self.steps += 1
         self._pass_time()
-        make = self.dice.choices(_MAKERS, _WEIGHTS)[0]
-        return make(self)
+        makers: dict[Callable[[], Request[Any]], int] = {
+            self._acquire: 44,
+            self._release: 16,
+            self._renew: 14,
+            self._withdraw: 8,
+            self._break: 3,
+            self._sweep: 3,
+            self._look: 12,
+        }
+        (make,) = self.dice.choices(list(makers), list(makers.values()))
+        return make()
 
     def heard(self, request: Request[Any], answer: object) -> None:
         """Learn from an answer."""
@@ -190,18 +199,6 @@ class Traffic:
                     limit=dice.choice((1, 2, 100)),
                     now=self._at(),
                 )
-
-
-_MAKERS: tuple[Callable[[Traffic], Request[Any]], ...] = (
-    Traffic._acquire,
-    Traffic._release,
-    Traffic._renew,
-    Traffic._withdraw,
-    Traffic._break,
-    Traffic._sweep,
-    Traffic._look,
-)
-_WEIGHTS = (44, 16, 14, 8, 3, 3, 12)
 
 
 def compare(

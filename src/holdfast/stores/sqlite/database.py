@@ -79,7 +79,7 @@ class Database:
         except sqlite3.Error as error:
             self.close()
             raise self._translate(error) from error
-        except errors.StoreError:
+        except BaseException:  # also an interrupt: a connection that is not prepared must not be used
             self.close()
             raise
 
@@ -99,8 +99,8 @@ class Database:
         def run(statement: str, **parameters: Any) -> list[Row]:
             return connection.execute(statement, parameters).fetchall()
 
-        self._begin(connection)
         try:
+            self._begin(connection)  # inside: an interrupt can hit when it has just begun
             result = work(run)
             connection.execute(SQL.commit)
         except BaseException as error:
@@ -127,11 +127,11 @@ class Database:
         if self._connection is None:
             self.open()
             assert self._connection is not None
+        elif self._connection.in_transaction:  # an interrupt hit us in the middle of rolling back
+            self._roll_back(self._connection)
         return self._connection
 
     def _begin(self, connection: sqlite3.Connection) -> None:
-        if connection.in_transaction:  # an interrupt hit us in the middle of rolling back
-            self._roll_back(connection)
         try:
             connection.execute(SQL.begin)
         except sqlite3.Error as error:

@@ -48,13 +48,14 @@ class Doorbells:
         with self._mutex:
             if self._bell is not None:
                 return
+            bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             try:
                 self._directory.mkdir(exist_ok=True)
-                bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 address = self._address(self._instance)
                 bell.bind(address)
                 Path(address).chmod(self._file.stat().st_mode & 0o777)  # whoever may write may ring
             except OSError:
+                bell.close()
                 return  # no bell: heartbeats will have to do
             self._bell = bell
             threading.Thread(target=self._answer, args=(bell,), name="holdfast-doorbell", daemon=True).start()
@@ -114,7 +115,8 @@ class Doorbells:
     def _answer(self, bell: socket.socket) -> None:
         with bell:
             while (message := bell.recv(4096)) != STOP:
-                with suppress(ValueError, TypeError):  # somebody else's idea of a signal
+                # Somebody else's idea of a signal must not end the thread.
+                with suppress(ValueError, TypeError, RecursionError):
                     self._deliver(Signal(*json.loads(message)))
 
     def _get_ringer(self) -> socket.socket:

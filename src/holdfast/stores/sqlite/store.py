@@ -7,11 +7,12 @@ one connection write at a time, so nothing can come between.
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from holdfast import errors
 from holdfast.core.events import Event, HistoryLevel
@@ -54,6 +55,9 @@ A = TypeVar("A")
 
 _SYNCHRONOUS = ("normal", "full", "extra")
 
+# Whoever forks waits this long for requests that are under way; a signal handler that forks is one itself.
+LONGEST_REST = 10.0
+
 
 def from_url(url: str, options: StoreOptions) -> SQLiteStore:
     """Return the store for ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
@@ -62,18 +66,22 @@ def from_url(url: str, options: StoreOptions) -> SQLiteStore:
     ``normal``, may forget the last ones, when every client of the file died with the machine too);
     ``busy_timeout=5`` is how many seconds to wait for another process that keeps the file locked.
     """
-    parts = urlsplit(url)
-    path = unquote(parts.path)[1:]
-    if parts.netloc or not path or path == ":memory:":
+    place, _, query = url.partition("?")
+    path = unquote(place.removeprefix("sqlite:///"))
+    if not place.startswith("sqlite:///") or not path or path == ":memory:":
         raise errors.SettingsError(
             f"{url!r} names no file: use sqlite:///relative.db, sqlite:////absolute/path.db, or memory://"
         )
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if "#" in url or any(sign < " " for sign in path):
+        raise errors.SettingsError(f"{url!r} has a # or a control character; a # in a name is written %23")
+    given = dict(parse_qsl(query, keep_blank_values=True))
     synchronous = given.pop("synchronous", "normal").lower()
     if synchronous not in _SYNCHRONOUS:
         raise errors.SettingsError(f"synchronous is {synchronous!r}; it must be one of {_SYNCHRONOUS}")
     try:
         busy_timeout = float(given.pop("busy_timeout", "5"))
+        if not 0 <= busy_timeout < math.inf:
+            raise ValueError
     except ValueError as error:
         raise errors.SettingsError(f"busy_timeout in {url!r} must be a number of seconds") from error
     if given:
@@ -93,6 +101,7 @@ class SQLiteStore:
         self._level: HistoryLevel = options.history
         self._database = Database(self.path, synchronous=synchronous, busy_timeout=busy_timeout)
         self._mutex = threading.Lock()
+        self._rests = False
         self._doorbells = Doorbells(self.path.resolve(), options.client.instance)
         self._answer: dict[type, Callable[..., Any]] = {
             Acquire: self._acquire,
@@ -123,6 +132,22 @@ class SQLiteStore:
     def listen(self, listener: Listener) -> None:
         """Call *listener* with the signals for this client."""
         self._doorbells.listen(listener)
+
+    def before_fork(self) -> None:
+        """Close the connection once no request uses it. Parent and child both connect anew when they ask.
+
+        SQLite keeps account of its file locks per process. A child that inherits an open connection
+        inherits that account too: it would wait for ever for a lock that a thread of the parent had, or
+        write to a log that the parent deletes when it closes.
+        """
+        self._rests = self._mutex.acquire(timeout=LONGEST_REST)
+        if self._rests:
+            self._database.close()
+
+    def after_fork_in_parent(self) -> None:
+        """Answer requests again."""
+        if self._rests:
+            self._mutex.release()
 
     def after_fork(self, client: Client) -> None:
         """Become the store of *client* in a forked child; it connects anew when it is used."""

@@ -180,7 +180,7 @@ class Asker:
         """Inspect a lock, if there is one."""
         return self.store.execute(Inspect(key, now=now))
 
-    def list(
+    def page(
         self,
         *,
         now: float,

@@ -13,7 +13,7 @@ class Looking:
 
     def test_a_key_that_was_never_used_is_not_there(self, ask: Asker) -> None:
         assert ask.inspect(now=100.0) is None
-        assert ask.list(now=100.0).locks == ()
+        assert ask.page(now=100.0).locks == ()
 
     def test_a_held_lock(self, ask: Asker) -> None:
         token = ask.take("a-1", now=100.0, owner="ann").token
@@ -46,7 +46,7 @@ class Looking:
         for _ in range(2):
             assert ask.look(now=111.0).state == "expired"
             assert ask.look(now=111.0).waiting == 1
-            assert [view.state for view in ask.list(now=111.0).locks] == ["expired"]
+            assert [view.state for view in ask.page(now=111.0).locks] == ["expired"]
             assert ask.history() == ()
         assert ask.signals() == []
         assert ask.renew("a-1", token, now=109.0).outcome == "renewed"
@@ -71,10 +71,10 @@ class Looking:
         ask.take("b-1", now=100.0, key="b", ttl=1.0)
         token = ask.take("c-1", now=100.0, key="c").token
         ask.release("c-1", token, now=101.0, key="c")
-        listed = ask.list(now=102.0).locks
+        listed = ask.page(now=102.0).locks
         assert listed == tuple(ask.look(now=102.0, key=key) for key in "abc")
         ask.queue("d-1", now=102.0, key="a")
-        (first, *_) = ask.list(now=102.0).locks
+        (first, *_) = ask.page(now=102.0).locks
         assert (first.waiting, first.waiters) == (1, ())
 
     def test_a_list_is_in_the_order_of_the_code_points(self, ask: Asker) -> None:
@@ -90,7 +90,7 @@ class Looking:
         seen: list[list[str]] = []
         after: str | None = ""
         while after is not None:
-            page = ask.list(now=101.0, after=after, limit=3)
+            page = ask.page(now=101.0, after=after, limit=3)
             seen.append([view.key for view in page.locks])
             after = page.after
         assert seen == [keys[:3], keys[3:6], keys[6:]]
@@ -98,15 +98,15 @@ class Looking:
     def test_a_page_that_is_just_full_is_the_last_one(self, ask: Asker) -> None:
         for key in "abc":
             ask.take("a-1", now=100.0, key=key)
-        assert ask.list(now=100.0, limit=3).after is None
-        assert ask.list(now=100.0, limit=2).after == "b"
+        assert ask.page(now=100.0, limit=3).after is None
+        assert ask.page(now=100.0, limit=2).after == "b"
 
     def test_pages_of_a_filter_go_on_too(self, ask: Asker) -> None:
         for number in range(6):
             ask.take("a-1", now=100.0, key=f"k{number}", owner="ann" if number % 2 else "bob")
-        page = ask.list(now=100.0, owner="ann", limit=2)
+        page = ask.page(now=100.0, owner="ann", limit=2)
         assert ([view.key for view in page.locks], page.after) == (["k1", "k3"], "k3")
-        rest = ask.list(now=100.0, owner="ann", limit=2, after="k3")
+        rest = ask.page(now=100.0, owner="ann", limit=2, after="k3")
         assert ([view.key for view in rest.locks], rest.after) == (["k5"], None)
 
     def test_by_prefix(self, ask: Asker) -> None:
@@ -168,4 +168,4 @@ class Looking:
 
     @staticmethod
     def _keys(ask: Asker, now: float = 105.0, **filters: str) -> list[str]:
-        return [view.key for view in ask.list(now=now, **filters).locks]  # type: ignore[arg-type]
+        return [view.key for view in ask.page(now=now, **filters).locks]  # type: ignore[arg-type]

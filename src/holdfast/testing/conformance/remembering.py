@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.core.events import Event, HistoryLevel
 from holdfast.stores.base import micros
 from holdfast.testing.conformance.asking import Asker, MakeStore
@@ -30,7 +32,10 @@ class Remembering:
 
     def test_only_the_notable_is_kept_at_the_level_notable(self, make_store: MakeStore) -> None:
         ask = self._busy_day(make_store, "notable")
-        assert [(event.kind, event.owner) for event in ask.history()] == [("expired", "bob"), ("broken", "cy")]
+        assert [(event.kind, event.owner) for event in ask.history()] == [
+            ("expired", "bob"),
+            ("broken", "cy"),
+        ]
 
     def test_a_break_is_always_kept(self, make_store: MakeStore) -> None:
         ask = self._busy_day(make_store, "none")
@@ -46,20 +51,21 @@ class Remembering:
             reason="stuck",
         )
 
-    def test_events_are_numbered_from_one_without_gaps(self, make_store: MakeStore) -> None:
-        for level in ("all", "notable"):
-            ask = self._busy_day(make_store, level, key=level)
-            events = ask.history(key=level)
-            assert [event.number for event in events] == list(range(1, len(events) + 1))
+    @pytest.mark.parametrize("level", ["all", "notable"])
+    def test_events_are_numbered_from_one_without_gaps(
+        self, make_store: MakeStore, level: HistoryLevel
+    ) -> None:
+        events = self._busy_day(make_store, level).history()
+        assert [event.number for event in events] == list(range(1, len(events) + 1))
 
     def test_events_carry_the_token_of_the_lease_they_are_about(self, make_store: MakeStore) -> None:
         """P1: tokens of the grants in a history rise."""
         ask = self._busy_day(make_store, "all")
         grants = [event.token for event in ask.history() if event.kind in ("granted", "handed_over")]
         assert grants == [micros(at) for at in (100.0, 103.0, 108.0, 109.0)]
-        assert [event.token for event in ask.history() if event.kind in ("released", "expired", "broken")] == [
-            micros(at) for at in (100.0, 103.0, 108.0)
-        ]
+        assert [
+            event.token for event in ask.history() if event.kind in ("released", "expired", "broken")
+        ] == [micros(at) for at in (100.0, 103.0, 108.0)]
 
     def test_renewal_re_entry_claim_and_refusal_are_no_events(self, make_store: MakeStore) -> None:
         ask = Asker(make_store(history="all"))
@@ -91,7 +97,7 @@ class Remembering:
 
     def test_old_events_are_swept_away_and_the_numbers_go_on(self, make_store: MakeStore) -> None:
         ask = Asker(make_store(history="all"))
-        token = ask.take("a-1", now=100.0).token
+        token = ask.take("a-1", now=100.0, ttl=500.0).token
         ask.release("a-1", token, now=200.0)
         assert ask.sweep(now=300.0, keep_history=200.000001).history == 0
         assert ask.sweep(now=300.0, keep_history=200.0).history == 1
@@ -102,21 +108,21 @@ class Remembering:
         ask = Asker(make_store(history="all"))
         token = ask.take("a-1", now=200.0).token
         ask.release("a-1", token, now=100.0)
-        ask.take("b-1", now=201.0)
+        ask.take("b-1", now=201.0, ttl=500.0)
         assert ask.sweep(now=300.0, keep_history=150.0).history == 1
         assert [event.kind for event in ask.history()] == ["granted", "granted"]
 
     @staticmethod
-    def _busy_day(make_store: MakeStore, level: HistoryLevel, key: str = "nightly") -> Asker:
+    def _busy_day(make_store: MakeStore, level: HistoryLevel) -> Asker:
         ask = Asker(make_store(history=level))
-        token = ask.take("a-1", now=100.0, key=key, owner="ann").token
-        ask.queue("b-1", now=101.0, key=key, owner="bob", claim=5.0)
-        ask.queue("c-1", now=102.0, key=key, owner="cy")
-        ask.queue("d-1", now=102.0, key=key, owner="dee")
-        ask.release("a-1", token, now=103.0, key=key)
-        ask.take("c-1", now=108.0, key=key, owner="cy")
-        ask.break_(now=109.0, key=key, by="olga", reason="stuck")
-        ask.queue("e-1", now=110.0, key=key, owner="eve")
-        ask.withdraw("e-1", now=111.0, key=key)
-        ask.withdraw("d-1", now=112.0, key=key)
+        token = ask.take("a-1", now=100.0, owner="ann").token
+        ask.queue("b-1", now=101.0, owner="bob", claim=5.0)
+        ask.queue("c-1", now=102.0, owner="cy")
+        ask.queue("d-1", now=102.0, owner="dee")
+        ask.release("a-1", token, now=103.0)
+        ask.take("c-1", now=108.0, owner="cy")
+        ask.break_(now=109.0, by="olga", reason="stuck")
+        ask.queue("e-1", now=110.0, owner="eve")
+        ask.withdraw("e-1", now=111.0)
+        ask.withdraw("d-1", now=112.0)
         return ask

@@ -121,8 +121,7 @@ class Renewing:
     def test_the_leases_of_a_batch_may_have_different_ttls(self, ask: Asker) -> None:
         tokens = {key: ask.take("a-1", now=100.0, key=key).token for key in "abc"}
         batch = [
-            RenewLease(key, "a-1", tokens[key], ttl)
-            for key, ttl in zip("abc", (20.0, 5.0, 8.0), strict=True)
+            RenewLease(key, "a-1", tokens[key], ttl) for key, ttl in zip("abc", (20.0, 5.0, 8.0), strict=True)
         ]
         assert [answer.expires_in for answer in ask.renew_all(batch, now=102.0)] == [20.0, 8.0, 8.0]
 

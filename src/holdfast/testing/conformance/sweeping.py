@@ -70,7 +70,7 @@ class Sweeping:
         assert ask.sweep(now=200.0 + HOUR - 0.000001).locks == 0
         assert ask.sweep(now=200.0 + HOUR).locks == 1
         assert ask.inspect(now=200.0 + HOUR) is None
-        assert ask.list(now=200.0 + HOUR).locks == ()
+        assert ask.page(now=200.0 + HOUR).locks == ()
 
     def test_a_lock_is_idle_from_when_its_end_was_found(self, ask: Asker) -> None:
         ask.take("a-1", now=100.0)

@@ -81,7 +81,7 @@ class Withdrawing:
     def test_an_attempt_that_was_never_seen_is_remembered_without_making_a_lock(self, ask: Asker) -> None:
         ask.withdraw("a-1", now=100.0)
         assert ask.inspect(now=100.0) is None
-        assert ask.list(now=100.0).locks == ()
+        assert ask.page(now=100.0).locks == ()
 
     def test_a_withdrawn_ticket_cannot_come_back(self, ask: Asker) -> None:
         """Invariant 8."""

@@ -5,7 +5,8 @@ what the network does to each request. After every request that a store executes
 protocol page are checked. ``python -m holdfast.testing.simulation --help`` runs it.
 """
 
-from holdfast.testing.simulation.invariants import Checker, Violation
-from holdfast.testing.simulation.runner import Report, simulate
+from holdfast.testing.simulation.invariants import Checker
+from holdfast.testing.simulation.runner import Report, SimulationFailed, simulate
+from holdfast.testing.simulation.step import Step, Violation
 
-__all__ = ["Checker", "Report", "Violation", "simulate"]
+__all__ = ["Checker", "Report", "SimulationFailed", "Step", "Violation", "simulate"]

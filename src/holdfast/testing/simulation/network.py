@@ -1,4 +1,4 @@
-"""The way between clients and the store: what happens to requests, answers and signals; and the store's end."""
+"""The way between clients and the store, and the store's end of it: requests, answers and signals."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from holdfast.core.requests import (
     Withdraw,
 )
 from holdfast.stores.base import micros
-from holdfast.testing.simulation.invariants import EPOCH, Checker, Step, Violation
+from holdfast.testing.simulation.invariants import Checker
 from holdfast.testing.simulation.observed import NOTHING, ObservedStore, State
 from holdfast.testing.simulation.profile import LATEST, REQUEST_TIMEOUT, SLOWEST, Profile
+from holdfast.testing.simulation.step import EPOCH, Step, Violation
 from holdfast.testing.simulation.world import World
 
 Reply = Callable[[Any, errors.StoreError | None], None]

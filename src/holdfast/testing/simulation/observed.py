@@ -104,7 +104,7 @@ class _Everybody(dict[str, Listener]):
         super().__init__()
         self._caught = post
 
-    def get(self, instance: str, default: Any = None) -> Any:  # type: ignore[override]
+    def get(self, instance: str, default: Any = None) -> Any:
         return lambda signal: self._caught.append((instance, signal))
 
 

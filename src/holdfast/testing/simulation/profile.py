@@ -43,7 +43,9 @@ class Profile:
     @property
     def stormy(self) -> bool:
         """Whether the network does anything to requests."""
-        return bool(self.lost or self.answer_lost or self.late or self.repeated or self.unavailable or self.slow)
+        return bool(
+            self.lost or self.answer_lost or self.late or self.repeated or self.unavailable or self.slow
+        )
 
     @classmethod
     def drawn(cls, dice: random.Random) -> Profile:

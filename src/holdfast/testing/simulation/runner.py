@@ -11,11 +11,12 @@ from pathlib import Path
 from holdfast.core.requests import Break, Sweep
 from holdfast.core.settings import Settings
 from holdfast.stores.base import micros
-from holdfast.testing.simulation.invariants import EPOCH, Checker, Violation
+from holdfast.testing.simulation.invariants import Checker
 from holdfast.testing.simulation.machine import Machine
 from holdfast.testing.simulation.network import Network
 from holdfast.testing.simulation.observed import ObservedStore, StoreName, open_observed
 from holdfast.testing.simulation.profile import LATEST, SLOWEST, Profile
+from holdfast.testing.simulation.step import EPOCH, Violation
 from holdfast.testing.simulation.watch import Watch
 from holdfast.testing.simulation.worker import LONGEST_TTL, Worker
 from holdfast.testing.simulation.world import World
@@ -41,16 +42,25 @@ class Report:
 class SimulationFailed(AssertionError):
     """A seed that breaks an invariant, with all one needs to look into it."""
 
-    def __init__(self, seed: int, store: StoreName, now: float, violation: Violation, trace: list[str]) -> None:
+    def __init__(self, seed: int, store: StoreName, invariant: str, text: str) -> None:
+        super().__init__(seed, store, invariant, text)  # all of them: it travels between processes
         self.seed = seed
         self.store = store
-        self.invariant = violation.invariant
-        lines = "\n".join(f"  {line}" for line in trace)
-        super().__init__(
-            f"seed {seed} on {store} breaks «{violation.invariant}» at {now:.4f} s\n"
-            f"{lines}\n{violation.text}\n"
-            f"replay: make simulate START={seed} SEEDS=1 STORE={store}"
-        )
+        self.invariant = invariant
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _failed(seed: int, store: StoreName, world: World, violation: Violation) -> SimulationFailed:
+    lines = "\n".join(f"  {line}" for line in world.trace())
+    text = (
+        f"seed {seed} on {store} breaks «{violation.invariant}» at {world.now:.4f} s\n"
+        f"{lines}\n{violation.text}\n"
+        f"replay: make simulate START={seed} SEEDS=1 STORE={store}"
+    )
+    return SimulationFailed(seed, store, violation.invariant, text)
 
 
 def simulate(
@@ -80,7 +90,7 @@ def simulate(
         fleet = Fleet(world, profile, opened, clients=clients, keys=[f"key:{n}" for n in range(keys)])
         fleet.run(duration)
     except Violation as violation:
-        raise SimulationFailed(seed, store, world.now, violation, world.trace()) from violation
+        raise _failed(seed, store, world, violation) from violation
     finally:
         opened.close()
     return Report(seed, store, world.trace_hash(), profile, world.counts)

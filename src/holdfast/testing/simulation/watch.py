@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from holdfast.core.settings import Settings
 from holdfast.stores.base import micros
-from holdfast.testing.simulation.invariants import EPOCH, Violation
 from holdfast.testing.simulation.machine import Machine
 from holdfast.testing.simulation.network import Network
 from holdfast.testing.simulation.observed import State
 from holdfast.testing.simulation.profile import SLOWEST
+from holdfast.testing.simulation.step import EPOCH, Violation
 from holdfast.testing.simulation.world import World
 
 
@@ -52,7 +52,12 @@ class Watch:
     def _turns(self, key: str, before: State, state: State, now: int) -> None:
         """P7: a live waiter does not lose its place, nor what it was handed."""
         for attempt, hold in before.holds.items():
-            if not hold.claimed and hold.end <= now and state.holds.get(attempt) != hold and self._waits(attempt):
+            if (
+                not hold.claimed
+                and hold.end <= now
+                and state.holds.get(attempt) != hold
+                and self._waits(attempt)
+            ):
                 raise Violation("P7 turn", f"{attempt} was handed {key}, and did not come for it in time")
         for attempt, ticket in before.tickets.items():
             gone = attempt not in state.tickets and attempt not in state.holds

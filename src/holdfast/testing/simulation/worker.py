@@ -9,8 +9,9 @@ from holdfast import errors
 from holdfast.core import plans
 from holdfast.core.keeper import Kept
 from holdfast.core.requests import Acquire, NotHeld
-from holdfast.testing.simulation.machine import Machine, PlanRun
+from holdfast.testing.simulation.machine import Machine
 from holdfast.testing.simulation.profile import Profile
+from holdfast.testing.simulation.running import PlanRun
 
 TTLS = (1.0, 2.0, 4.0, 8.0)
 LONGEST_TTL = max(TTLS)

@@ -9,7 +9,10 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.testing.simulation.step import Violation
+
 TRACE_SHOWN = 40
+BUSY = 10_000  # so many calls in less than a second are a busy loop
 
 
 class World:
@@ -38,9 +41,15 @@ class World:
     def run(self, until: float) -> None:
         """Let time pass."""
         events = self._events
+        calls, looked_at = 0, self.now
         while events and events[0][0] <= until:
             self.now, _, call, args = heapq.heappop(events)
             call(*args)
+            calls += 1
+            if calls % BUSY == 0:
+                if self.now - looked_at < 1.0:
+                    raise Violation("P8 liveness", f"{BUSY} things happened since {looked_at:.4f}")
+                looked_at = self.now
         self.now = until
 
     def log(self, text: str) -> None:

@@ -1,0 +1,54 @@
+"""Run the sections that are named, or all of them; print tables, and write the page of a full run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from importlib import import_module
+
+from bench.measure import machine
+from bench.report import show
+
+SECTIONS = {
+    "sqlite": "bench.sqlite_pair",
+    "memory": "bench.memory_pair",
+    "handover": "bench.handover",
+    "writers": "bench.writers",
+    "growth": "bench.growth",
+    "renewal": "bench.renewal",
+    "import": "bench.importing",
+    "crash": "bench.crash",
+}
+ON_REQUEST = {"turns": "bench.turns"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "sections", nargs="*", metavar="section", help=f"{', '.join(SECTIONS)}; and {', '.join(ON_REQUEST)}"
+    )
+    parser.add_argument("--quick", action="store_true", help="shorter and rougher; writes nothing")
+    given = parser.parse_args()
+    known = SECTIONS | ON_REQUEST
+    if unknown := [name for name in given.sections if name not in known]:
+        parser.error(f"no section is named {', '.join(unknown)}; there are {', '.join(known)}")
+    about = machine()
+    sys.stdout.write(f"{about}\n")
+    results = []
+    for name in given.sections or SECTIONS:
+        section = import_module(known[name])
+        started = time.perf_counter()
+        lines = section.run(given.quick)
+        show(f"{section.TITLE}  [{name}, {time.perf_counter() - started:.0f} s]", lines)
+        results.append((name, section, lines))
+    scored = [line for _, _, lines in results for line in lines if line.met is not None]
+    sys.stdout.write(f"\n{sum(line.met for line in scored)} of {len(scored)} targets met\n")
+    if not given.sections and not given.quick:
+        from bench.page import write  # draws, which takes a while to import
+
+        write(about, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""One uncontended pair in memory, beside dictionaries that do the least a leased lock can do."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import Any
+
+from bench import bare
+from bench.measure import rates
+from bench.report import Line, per_second
+from bench.sqlite_pair import CLIENT, Keys, async_loop, plan_loop, public_loop, store_loop
+from holdfast import Holdfast
+from holdfast.stores import open_store
+from holdfast.stores.base import StoreOptions
+
+TITLE = "memory: one uncontended pair"
+KEYS = 1000
+ENOUGH = 150_000  # pairs a second and core; or a quarter of the bare dictionary
+
+
+def run(quick: bool) -> list[Line]:
+    keys = cycle([f"key-{number}" for number in range(KEYS)]).__next__
+    store = open_store("memory://", StoreOptions(CLIENT))
+    layered = open_store("memory://", StoreOptions(CLIENT))
+    async_pairs, close = async_loop("memory://", keys)
+    with Holdfast("memory://") as locks:
+        seen = rates(
+            {
+                "bare": bare_loop(keys),
+                "store": store_loop(store, keys),
+                "plan": plan_loop(layered, keys),
+                "public": public_loop(locks, keys),
+                "async": async_pairs,
+            },
+            rounds=5 if quick else 15,
+            seconds=0.25 if quick else 1.5,
+        )
+    close()
+    beside = f"bare dictionary {per_second(seen['bare'])}"
+    enough = any(seen[name] >= ENOUGH for name in ("public",))
+    return [
+        Line(
+            "pair, public API",
+            per_second(seen["public"]),
+            beside,
+            seen["public"] / seen["bare"],
+            0.0 if enough else 0.25,
+            means=f"`with locks.hold(key): pass`, beside 64 dictionaries with a mutex each that check lease, token"
+            f" and owner. The target is a quarter of those, or {ENOUGH:,} pairs a second.",
+        ),
+        *(
+            Line(f"… {name}", per_second(seen[layer]), beside, seen[layer] / seen["bare"], means=means)
+            for layer, name, means in (
+                ("store", "the store alone", "An `Acquire` and a `Release` made by hand and given to the store."),
+                ("plan", "with plans", "The same, run by the plans of the core."),
+                ("async", "async API", "`async with locks.hold(key): pass`; memory is asked on the loop's thread."),
+            )
+        ),
+    ]
+
+
+def bare_loop(keys: Keys) -> Any:
+    """Take and release in dictionaries."""
+    locks = bare.BareDict()
+
+    def loop(times: int) -> None:
+        for _ in range(times):
+            key = keys()
+            token = locks.acquire(key, bare.OWNER, bare.TTL)
+            locks.release(key, bare.OWNER, token)
+
+    return loop

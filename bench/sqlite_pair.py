@@ -1,0 +1,193 @@
+"""One uncontended pair in an SQLite file: what the library adds to the two statements, layer by layer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from bench import bare
+from bench.measure import folder, rates
+from bench.report import Line, microseconds, per_second
+from holdfast import AsyncHoldfast, Holdfast, Settings
+from holdfast.clock import boot_time
+from holdfast.core import plans
+from holdfast.core.requests import Acquire, Client, Release
+from holdfast.stores import open_store
+from holdfast.stores.base import StoreOptions
+
+TITLE = "sqlite: one uncontended pair"
+KEYS = 1000
+CLIENT = Client(bare.WHO["instance"], bare.WHO["host"], bare.WHO["pid"])
+
+Keys = Callable[[], str]
+
+
+def run(quick: bool) -> list[Line]:
+    lines = []
+    for synchronous, distinct in (("normal", True), ("normal", False), ("full", True)):
+        seen = layers(synchronous, distinct, quick)
+        which = f"{'distinct keys' if distinct else 'one key'}, {synchronous}"
+        bare_rate, public = seen["bare"], seen["public"]
+        lines.append(
+            Line(
+                f"pair, {which}",
+                per_second(public),
+                f"bare {per_second(bare_rate)}",
+                public / bare_rate,
+                0.6,
+                means="`with locks.hold(key): pass` with renewal, beside the same two statements through sqlite3.",
+            )
+        )
+        if synchronous == "normal" and distinct:
+            lines += split(seen)
+        lines.append(
+            Line(
+                f"… async, {which}",
+                per_second(seen["async"]),
+                f"bare {per_second(bare_rate)}",
+                seen["async"] / bare_rate,
+                means="`async with locks.hold(key): pass`: two trips to the thread that talks to the file.",
+            )
+        )
+    return lines
+
+
+def split(seen: dict[str, float]) -> list[Line]:
+    """Say where the time between the bare statements and the public API goes."""
+    cost = {name: 1 / rate for name, rate in seen.items()}
+    steps = [("bare", "statements"), ("store", "the store"), ("plan", "plans"), ("public", "lease and keeper")]
+    lines = [
+        Line("… of it the two statements", microseconds(cost["bare"]), "", cost["bare"] / cost["public"])
+    ]
+    for (before, _), (after, name) in zip(steps, steps[1:], strict=False):
+        added = cost[after] - cost[before]
+        lines.append(
+            Line(
+                f"… of it {name}",
+                microseconds(max(added, 0.0)),
+                "",
+                max(added, 0.0) / cost["public"],
+                means="The share of a pair that this layer adds to the one above.",
+            )
+        )
+    return lines
+
+
+def layers(synchronous: str, distinct: bool, quick: bool) -> dict[str, float]:
+    """Return the rate of a pair at each layer, measured in interleaved rounds on files of the same kind."""
+    rounds = 5 if quick else 15
+    seconds = 0.25 if quick else 1.2
+    names = [f"key-{number}" for number in range(KEYS)] if distinct else ["key"]
+    keys = cycle(names).__next__
+    with folder() as place:
+        loops: dict[str, Any] = {}
+        closing = []
+        for name, make in (("bare", _bare), ("store", _store), ("plan", _plan), ("public", _public), ("async", _async)):
+            file = place / f"{name}.db"
+            bare.create(file, synchronous)
+            loops[name], close = make(file, synchronous, keys)
+            closing.append(close)
+            loops[name](len(names))  # every key has its row
+        try:
+            return rates(loops, rounds=rounds, seconds=seconds)
+        finally:
+            for close in closing:
+                close()
+
+
+def _bare(file: Path, synchronous: str, keys: Keys) -> tuple[Any, Any]:
+    connection = bare.connect(file, synchronous)
+    pair = bare.BareSQLite(connection).pair
+
+    def loop(times: int) -> None:
+        for _ in range(times):
+            pair(keys())
+
+    return loop, connection.close
+
+
+def _store(file: Path, synchronous: str, keys: Keys) -> tuple[Any, Any]:
+    store = open_store(f"sqlite:///{file}?synchronous={synchronous}", StoreOptions(CLIENT))
+    store.open()
+    return store_loop(store, keys), store.close
+
+
+def store_loop(store: Any, keys: Keys) -> Any:
+    """Ask a store for pairs, with requests made by hand."""
+
+    def loop(times: int) -> None:
+        execute = store.execute
+        for _ in range(times):
+            key, attempt = keys(), bare.new_attempt()
+            answer = execute(Acquire(key, attempt, bare.OWNER, bare.TTL, CLIENT, wait=True))
+            execute(Release(key, attempt, answer.token))
+
+    return loop
+
+
+def _plan(file: Path, synchronous: str, keys: Keys) -> tuple[Any, Any]:
+    store = open_store(f"sqlite:///{file}?synchronous={synchronous}", StoreOptions(CLIENT))
+    store.open()
+    return plan_loop(store, keys), store.close
+
+
+def plan_loop(store: Any, keys: Keys) -> Any:
+    """Run the plans of a pair by hand, without a client."""
+    settings = Settings()
+    tools = {"settings": settings, "clock": boot_time, "roll": random.random}
+
+    def run_plan(plan: Any) -> Any:
+        try:
+            step = next(plan)
+            while True:
+                step = plan.send(store.execute(step))
+        except StopIteration as done:
+            return done.value
+
+    def loop(times: int) -> None:
+        for _ in range(times):
+            request = Acquire(keys(), bare.new_attempt(), bare.OWNER, bare.TTL, CLIENT, wait=True)
+            run_plan(plans.release(run_plan(plans.acquire(request, timeout=None, **tools)), **tools))
+
+    return loop
+
+
+def _public(file: Path, synchronous: str, keys: Keys) -> tuple[Any, Any]:
+    locks = Holdfast(f"sqlite:///{file}?synchronous={synchronous}")
+    return public_loop(locks, keys), locks.close
+
+
+def public_loop(locks: Holdfast, keys: Keys) -> Any:
+    """Do what users do."""
+
+    def loop(times: int) -> None:
+        for _ in range(times):
+            with locks.hold(keys()):
+                pass
+
+    return loop
+
+
+def _async(file: Path, synchronous: str, keys: Keys) -> tuple[Any, Any]:
+    return async_loop(f"sqlite:///{file}?synchronous={synchronous}", keys)
+
+
+def async_loop(url: str, keys: Keys) -> tuple[Any, Any]:
+    """Do what users of asyncio do, in a loop of our own that is kept between rounds."""
+    events = asyncio.new_event_loop()
+    locks = events.run_until_complete(AsyncHoldfast(url).__aenter__())
+
+    async def pairs(times: int) -> None:
+        for _ in range(times):
+            async with locks.hold(keys()):
+                pass
+
+    def close() -> None:
+        events.run_until_complete(locks.close())
+        events.close()
+
+    return lambda times: events.run_until_complete(pairs(times)), close

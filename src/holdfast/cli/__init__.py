@@ -1,0 +1,72 @@
+"""The command line. Each command is a file; this one finds it, runs it, and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from holdfast import __version__, errors
+from holdfast.cli import breaking, demo, ls, run, schema, show, sweep
+from holdfast.cli.interrupts import Interrupted
+from holdfast.cli.options import USAGE, Parser, add_url
+from holdfast.cli.output import report_log, say
+
+COMMANDS = (run, ls, show, breaking, sweep, schema, demo)
+BROKEN_PIPE = 141  # as a shell would show a program that SIGPIPE ended
+
+DESCRIPTION = """\
+Locks that hold across processes and machines, kept in the database you already have.
+
+The store is given by --url or $HOLDFAST_URL; without either it is a file of yours.
+"""
+
+EPILOG = """\
+examples:
+  holdfast run nightly-report -- ./report.sh      run it only while holding the lock
+  holdfast ls                                     who holds what
+  holdfast show nightly-report                    one lock, its queue and its history
+  holdfast demo                                   watch five processes share a lock
+
+'holdfast COMMAND --help' says more about each.
+"""
+
+
+def make_parser() -> Parser:
+    """Return the parser of all commands."""
+    parser = Parser(prog="holdfast", usage="holdfast COMMAND ...", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument(
+        "--version", action="version", version=f"holdfast {__version__}", help="print the version"
+    )
+    add_url(parser)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", prog="holdfast")
+    for command in COMMANDS:
+        command.add(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit code."""
+    given, guarded = run.split(sys.argv[1:] if argv is None else list(argv))
+    report_log()
+    try:
+        parser = make_parser()
+        args = parser.parse_args(given)
+        if "call" not in args:
+            parser.print_help()
+            return USAGE
+        args.guarded = guarded
+        code: int = args.call(args)
+        sys.stdout.flush()
+        return code
+    except errors.HoldfastError as error:
+        say(error)
+        return errors.exit_code(error)
+    except Interrupted as interrupted:
+        return 128 + interrupted.number
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Python flushes stdout once more at the end, and would complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE

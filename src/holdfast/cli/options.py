@@ -1,0 +1,69 @@
+"""What the commands' options have in common: the parser, the store's URL, durations, asking back."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from holdfast import errors
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+else:
+    Commands = object
+
+USAGE = errors.CODES[errors.SettingsError][0]
+
+_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h)?")
+_UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that complains in one line, with our exit code for wrong usage."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and leave."""
+        self.exit(USAGE, f"holdfast: {message}; try '{self.prog} --help'\n")
+
+
+def add_url(parser: argparse.ArgumentParser) -> None:
+    """Add ``--url``, which may be given before and after the command's name."""
+    parser.add_argument(
+        "--url",
+        default=argparse.SUPPRESS,
+        metavar="URL",
+        help="the store, e.g. sqlite:////var/lib/app/locks.db (default: $HOLDFAST_URL, or a file of yours)",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def url_of(args: argparse.Namespace) -> str | None:
+    """Return the URL that was given; None for the default."""
+    return getattr(args, "url", None)
+
+
+def duration(text: str) -> float:
+    """Read seconds: ``2``, ``0.5``, ``500ms``, ``30s``, ``5m``, ``1h``."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 2, 0.5, 30s, 5m or 1h")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def confirm(question: str, *, yes: bool) -> bool:
+    """Ask the person at the terminal, unless *yes*. Without a terminal there is nobody to ask."""
+    if yes:
+        return True
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise errors.SettingsError("there is no terminal to ask at: confirm with --yes")
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,0 +1,294 @@
+"""``holdfast run``: a command that runs only while its lock is held, and is stopped when it is lost.
+
+The command has to be dead before anybody else can be granted the lock. So it is not stopped when the
+lease is over but a *grace* before, and renewed early enough to leave time for a store that fails for a
+while. What cannot be done in time is to follow a break: then the next holder may have the lock at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import secrets
+import shutil
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast import errors
+from holdfast.cli.child import Child, Ended, Events, Lost, Stopped, Told
+from holdfast.cli.guardian import AT_ONCE
+from holdfast.cli.interrupts import Interrupts
+from holdfast.cli.options import Commands, add_url, duration, url_of
+from holdfast.cli.output import say
+from holdfast.clock import boot_time
+from holdfast.core import keys
+from holdfast.core.settings import Settings
+from holdfast.sync import Holdfast, Lease
+
+DESCRIPTION = """\
+Wait for a lock, run a command while holding it, and exit with the command's exit code.
+
+The lease is renewed for as long as the command runs. Should it be lost, the command and all
+processes of its group get SIGTERM, and SIGKILL after a grace. If the store cannot be reached,
+that is done early enough for the command to be dead before anybody else gets the lock.
+
+The command finds HOLDFAST_KEY, HOLDFAST_TOKEN (the fencing token: pass it on to whatever the
+command writes to), HOLDFAST_OWNER and HOLDFAST_URL in its environment. SIGINT, SIGTERM and
+SIGHUP are passed on to it.
+"""
+
+EPILOG = """\
+exit codes:
+  the command's own, or 128 + n if signal n ended it
+  75  somebody else has the lock (after --timeout, or at once with --no-wait)
+  76  the lease was lost, and the command was stopped
+  126, 127  the command cannot be run, or was not found
+
+examples:
+  holdfast run nightly-report --no-wait -- ./report.sh
+  holdfast run deploy:web --timeout 10m --max-hold 1h -- make deploy
+"""
+
+CANNOT_RUN, NOT_FOUND = 126, 127
+LOST = errors.CODES[errors.LeaseLost][0]
+
+MOST_GRACE = 5.0
+LOOK = 1.0  # how often to look whether the lock was broken: a signal of it may not reach us
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long the lease is, and how much of it stopping the command may take."""
+
+    ttl: float
+    grace: float
+    max_hold: float | None
+
+
+def add(commands: Commands) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "run",
+        help="run a command while holding a lock",
+        usage="holdfast run KEY [options] -- COMMAND [ARG ...]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+    )
+    parser.add_argument("key", metavar="KEY", help="the name of the lock")
+    parser.add_argument(
+        "--ttl",
+        type=duration,
+        default=Settings().ttl,
+        metavar="S",
+        help="how long the lock stays taken if this machine dies (default: 30)",
+    )
+    waiting = parser.add_mutually_exclusive_group()
+    waiting.add_argument("--timeout", type=duration, metavar="S", help="how long to wait (default: for ever)")
+    waiting.add_argument("--no-wait", action="store_true", help="do not wait at all")
+    parser.add_argument(
+        "--owner",
+        metavar="OWNER",
+        help="who holds the lock (default: a new name each time). The same owner may enter again: two"
+        " runs with one owner do not exclude each other",
+    )
+    parser.add_argument("--max-hold", type=duration, metavar="S", help="stop the command after this long")
+    parser.add_argument(
+        "--grace",
+        type=duration,
+        metavar="S",
+        help="how long the command has between SIGTERM and SIGKILL, at most half the ttl"
+        " (default: a quarter of the ttl, at most 5; 0: SIGKILL at once)",
+    )
+    add_url(parser)
+    parser.set_defaults(call=call)
+
+
+def split(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Split the arguments of ``run`` at ``--``: what follows is the command's business alone."""
+    rest = iter(argv)
+    for word in rest:
+        if word == "--url":
+            next(rest, None)
+        elif not word.startswith("-"):
+            if word == "run" and "--" in argv:
+                at = argv.index("--")
+                return argv[:at], argv[at + 1 :]
+            break
+    return argv, []
+
+
+def call(args: argparse.Namespace) -> int:
+    """Acquire, run, and see to it that the command never outlives the lease."""
+    command: list[str] = args.guarded
+    if not command:
+        raise errors.SettingsError("there is no command; put it behind --: holdfast run KEY -- COMMAND")
+    if not hasattr(os, "killpg"):
+        raise errors.SettingsError("run needs process groups, which this system does not have")
+    key = keys.validate(args.key)
+    timing = _timing(args.ttl, args.grace, args.max_hold)
+    if (problem := _cannot_run(command[0])) is not None:  # better now than after an hour in the queue
+        return problem
+    owner = args.owner or f"{Path(command[0]).name[:40]}-{secrets.token_hex(6)}"
+    events: Events = queue.SimpleQueue()
+    with Interrupts() as interrupts, Holdfast(url_of(args), settings=_settings(timing)) as locks:
+        lease = locks.acquire(
+            key,
+            owner=owner,
+            timeout=0 if args.no_wait else args.timeout,
+            max_hold=timing.max_hold,
+            on_lost=lambda _: events.put(Lost()),
+        )
+        interrupts.deliver_to(lambda number: events.put(Told(number)))
+        return _run(command, locks, lease, timing, events)
+
+
+def _timing(ttl: float, grace: float | None, max_hold: float | None) -> Timing:
+    if max_hold is not None:
+        ttl = min(ttl, max_hold)
+    if grace is None:
+        grace = min(MOST_GRACE, ttl / 4)
+    if grace > ttl / 2:
+        raise errors.SettingsError(
+            f"a grace of {grace:g} s is more than half of the lease ({ttl:g} s): use a longer ttl"
+        )
+    return Timing(ttl, grace, max_hold)
+
+
+def _settings(timing: Timing) -> Settings:
+    """Renew after half of the time that is left before the command would have to be stopped."""
+    usable = timing.ttl - timing.grace - Settings().margin_for(timing.ttl)
+    if usable <= 0:
+        raise errors.SettingsError(f"a lease of {timing.ttl:g} s is too short")
+    return Settings(ttl=timing.ttl, renew_at=usable / timing.ttl / 2)
+
+
+def _cannot_run(program: str) -> int | None:
+    if shutil.which(program) is not None:
+        return None
+    if os.sep in program and os.path.exists(program):
+        say(f"{program}: not a program that you may run")
+        return CANNOT_RUN
+    say(f"{program}: command not found")
+    return NOT_FOUND
+
+
+def _run(command: Sequence[str], locks: Holdfast, lease: Lease, timing: Timing, events: Events) -> int:
+    started = boot_time()
+    env = {
+        **os.environ,
+        "HOLDFAST_KEY": lease.key,
+        "HOLDFAST_TOKEN": str(lease.token),
+        "HOLDFAST_OWNER": lease.owner,
+        "HOLDFAST_URL": locks.url,
+    }
+    try:
+        until = boot_time() + lease.remaining
+        child = Child(command, env, grace=timing.grace, until=until, put=events.put)
+    except OSError as error:
+        say(f"{command[0]}: {error.strerror}")
+        return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
+    over = threading.Event()
+    looking = threading.Thread(target=_look, args=(locks, lease, events, over), daemon=True)
+    looking.start()
+    try:
+        code = _guard(child, lease, timing, started, events)
+    finally:
+        over.set()
+        child.close()
+    held = lease.held
+    looking.join(LOOK)
+    return LOST if code is None else _release(lease, code, held=held)
+
+
+def _guard(child: Child, lease: Lease, timing: Timing, started: float, events: Events) -> int | None:
+    """Wait for the end of the command; return its exit code, or None if it had to be stopped."""
+    while (left := lease.remaining - timing.grace) > 0:
+        child.trust_until(boot_time() + left + timing.grace)
+        try:
+            # Timeouts do not count the time that a machine is suspended. So look at the clock now and then.
+            event = events.get(timeout=min(left, LOOK))
+        except queue.Empty:
+            continue
+        if isinstance(event, Ended):
+            return event.code
+        if isinstance(event, Stopped):
+            child.go_on()
+        elif isinstance(event, Told):
+            child.signal(event.number)
+        elif event.loss is not None:
+            say(f"{event.loss}; stopping the command")
+            _stop(child, lease, timing.grace, events, trusted=False)
+            return None
+    try:
+        lease.check()
+    except errors.LeaseLost as loss:
+        say(f"{loss}; stopping the command")
+        # Broken: the lock may be somebody else's already, and time to clean up does more good than
+        # harm. Over by the clock (we were suspended): there is no time left to give.
+        _stop(child, lease, timing.grace if loss.reason == "broken" else 0.0, events, trusted=False)
+        return None
+    why = "it could not be renewed"
+    if timing.max_hold is not None and boot_time() - started + lease.remaining > 0.9 * timing.max_hold:
+        why = f"max-hold is {timing.max_hold:g} s"
+    say(f"lease of {lease.key!r} (token {lease.token}) is running out: {why}; stopping the command")
+    _stop(child, lease, timing.grace, events, trusted=True)
+    return None
+
+
+def _stop(child: Child, lease: Lease, grace: float, events: Events, *, trusted: bool) -> None:
+    """Stop the command within *grace*; if the lease is still *trusted*, before its end in any case."""
+    end = boot_time() + grace
+    child.trust_until(min(end, boot_time() + lease.remaining) if trusted else end, stopping=True)
+    if grace > 0:
+        child.ask_to_stop()
+    ended = False
+    while not ended or child.exists():
+        left = end - boot_time()
+        if trusted:
+            left = min(left, lease.remaining - AT_ONCE)
+        if left <= 0:
+            if grace > 0:
+                say("the command did not stop in time, and is killed")
+            child.signal(9)
+            while not ended:
+                ended = isinstance(events.get(), Ended)
+            return
+        # Once the command itself has ended, what is left of its group can only be looked for.
+        with suppress(queue.Empty):
+            ended = isinstance(events.get(timeout=min(left, 0.02) if ended else left), Ended) or ended
+
+
+def _look(locks: Holdfast, lease: Lease, events: Events, over: threading.Event) -> None:
+    """Look whether the lock is still ours by the store's account."""
+    while not over.wait(LOOK):
+        with suppress(errors.StoreError, errors.Closed):
+            view = locks.inspect(lease.key)
+            if view is None or view.holder is None or view.token != lease.token:
+                events.put(Lost(_why(locks, lease)))
+                return
+
+
+def _why(locks: Holdfast, lease: Lease) -> errors.LeaseLost:
+    for event in reversed(locks.history(lease.key)):
+        if event.kind == "broken" and event.token == lease.token:
+            return errors.LeaseLost(lease.key, "broken", token=lease.token, by=event.by, detail=event.reason)
+    return errors.LeaseLost(lease.key, "unknown", token=lease.token)
+
+
+def _release(lease: Lease, code: int, *, held: bool) -> int:
+    """Release after the command has ended with *code*; return the exit code."""
+    try:
+        lease.release()
+    except errors.LeaseLost as loss:
+        # While we can trust a lease, nothing but a break can end it. What else is heard of now came after
+        # the command, which is none the worse for it.
+        if not held or loss.reason == "broken":
+            say(f"{loss}; the command had ended with exit code {code}")
+            return LOST
+    except errors.StoreError as error:
+        say(f"{lease.key!r} could not be released and ends by itself in {lease.ttl:g} s or less: {error}")
+    return code

@@ -1,0 +1,127 @@
+"""``holdfast show``: one lock with its queue and its history."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from holdfast.cli.ls import STYLES
+from holdfast.cli.options import Commands, add_json, add_url, url_of
+from holdfast.cli.output import (
+    BOLD,
+    DIM,
+    clean,
+    duration_text,
+    has_colours,
+    moment_text,
+    paint,
+    say,
+    table,
+)
+from holdfast.core import keys
+from holdfast.core.events import Event
+from holdfast.core.requests import LockView
+from holdfast.sync import Holdfast
+
+DESCRIPTION = """\
+Show one lock: its holder, who waits for it in which order, and what is in its history.
+How much is in the history is up to the clients; by default they keep what went wrong.
+"""
+
+NOTHING = 1
+
+
+def add(commands: Commands) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "show",
+        help="show one lock, its queue and its history",
+        usage="holdfast show KEY [options]",
+        description=DESCRIPTION,
+    )
+    parser.add_argument("key", metavar="KEY", help="the name of the lock")
+    parser.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="how much history to show (default: 20 events)"
+    )
+    add_json(parser, "write one JSON object")
+    add_url(parser)
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    """Print the lock; 1 if there is none."""
+    with Holdfast(url_of(args)) as locks:
+        view = locks.inspect(keys.validate(args.key))
+        events = locks.history(args.key, limit=max(args.limit, 0))
+    if view is None and not events:
+        say(f"{args.key!r} was never used, or long ago")
+        return NOTHING
+    if args.json:
+        data: dict[str, object] = {"key": args.key} if view is None else asdict(view)
+        data["history"] = [asdict(event) for event in events]
+        print(json.dumps(data))
+        return 0
+    colours = has_colours(sys.stdout)
+    print(paint(clean(args.key), BOLD, colours=colours))
+    if view is not None:
+        _print_lock(view, colours=colours)
+        _print_queue(view, colours=colours)
+    _print_history(events, colours=colours)
+    return 0
+
+
+def _print_lock(view: LockView, *, colours: bool) -> None:
+    def line(name: str, text: str) -> None:
+        print(f"  {paint(f'{name:<9}', DIM, colours=colours)} {text}")
+
+    line("state", paint(view.state, STYLES[view.state], colours=colours))
+    line("token", f"{view.token}" if view.holder else f"{view.token} (of the last lease)")
+    if view.holder is None:
+        return
+    holder = view.holder
+    line("owner", clean(holder.owner) + ("" if holder.claimed else " (handed over, not claimed yet)"))
+    line("where", f"host {clean(holder.host)}, pid {holder.pid}")
+    line("held for", duration_text(holder.held_for) + (f", {view.holds} holds" if view.holds > 1 else ""))
+    left = f"ends in {duration_text(view.expires_in)} unless it is renewed"
+    line("lease", left if view.state == "held" else "is over; whoever asks next gets the lock")
+
+
+def _print_queue(view: LockView, *, colours: bool) -> None:
+    print(f"  {paint('waiting  ', DIM, colours=colours)} {view.waiting or 'nobody'}")
+    rows = [
+        (
+            str(place),
+            clean(waiter.owner),
+            f"host {clean(waiter.host)}, pid {waiter.pid}",
+            f"for {duration_text(waiter.waiting_for)}",
+        )
+        for place, waiter in enumerate(view.waiters, start=1)
+    ]
+    _print_table(rows)
+    if view.waiting > len(view.waiters):
+        print(f"     … and {view.waiting - len(view.waiters)} more")
+
+
+def _print_history(events: Sequence[Event], *, colours: bool) -> None:
+    print(f"  {paint('history  ', DIM, colours=colours)} {'' if events else 'nothing was kept'}".rstrip())
+    rows = [
+        (
+            str(event.number),
+            moment_text(event.at),
+            event.kind.replace("_", " "),
+            clean(event.owner or "-"),
+            f"token {event.token}"
+            + (f", by {clean(event.by)}: {clean(event.reason or '')}" if event.by else ""),
+        )
+        for event in events
+    ]
+    _print_table(rows)
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    if rows:
+        for row in table(rows, right=frozenset({0}), shrink=(1,), width=None):
+            print("     " + "  ".join(row).rstrip())

@@ -1,0 +1,119 @@
+"""The definition of a store, as tests.
+
+A third-party store runs it like this:
+
+    from holdfast.testing.conformance import CLIENT, StoreConformance
+
+    class TestMyStore(StoreConformance):
+        @pytest.fixture
+        def make_store(self, tmp_path):
+            opened = []
+
+            def make_store(client=CLIENT, history="notable"):
+                store = MyStore(tmp_path / "locks", StoreOptions(client, history))
+                store.open()
+                opened.append(store)
+                return store
+
+            yield make_store
+            for store in opened:
+                store.close()
+
+All stores of one test must see the same locks, and each test must start with none. Wrap the store in
+`AsyncAdapter` to put the same questions through an event loop. Every request carries its time, so
+nothing here waits. The subjects are mixins of their own, for a suite that is split over files.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+_MODULES = (
+    "acquiring",
+    "asking",
+    "being",
+    "breaking",
+    "handing_over",
+    "holding",
+    "keeping_promises",
+    "looking",
+    "naming",
+    "queueing",
+    "releasing",
+    "remembering",
+    "renewing",
+    "signalling",
+    "sweeping",
+    "withdrawing",
+)
+# Failed asserts in these modules then explain themselves as those in test files do.
+pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
+
+# ruff: noqa: E402 - after the line above, or it would come too late
+from holdfast.stores.base import Store
+from holdfast.testing.conformance.acquiring import Acquiring
+from holdfast.testing.conformance.asking import (
+    CLIENT,
+    OTHER_CLIENT,
+    Asker,
+    AsyncAdapter,
+    MakeStore,
+)
+from holdfast.testing.conformance.being import Being
+from holdfast.testing.conformance.breaking import Breaking
+from holdfast.testing.conformance.handing_over import HandingOver
+from holdfast.testing.conformance.holding import Holding
+from holdfast.testing.conformance.keeping_promises import KeepingPromises
+from holdfast.testing.conformance.looking import Looking
+from holdfast.testing.conformance.naming import Naming
+from holdfast.testing.conformance.queueing import Queueing
+from holdfast.testing.conformance.releasing import Releasing
+from holdfast.testing.conformance.remembering import Remembering
+from holdfast.testing.conformance.renewing import Renewing
+from holdfast.testing.conformance.signalling import Signalling
+from holdfast.testing.conformance.sweeping import Sweeping
+from holdfast.testing.conformance.withdrawing import Withdrawing
+
+__all__ = [
+    "CLIENT",
+    "OTHER_CLIENT",
+    "Asker",
+    "AsyncAdapter",
+    "MakeStore",
+    "StoreConformance",
+]
+
+
+class StoreConformance(
+    Acquiring,
+    Holding,
+    Releasing,
+    Renewing,
+    Queueing,
+    HandingOver,
+    Withdrawing,
+    Breaking,
+    Looking,
+    Remembering,
+    Sweeping,
+    Naming,
+    Signalling,
+    Being,
+    KeepingPromises,
+):
+    """The whole suite. Override `make_store`."""
+
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        """Return a function that opens a client's store. To be overridden."""
+        raise NotImplementedError("override make_store: a function (client, history) -> opened Store")
+
+    @pytest.fixture
+    def store(self, make_store: MakeStore) -> Store:
+        """Return the store of the client that most tests ask through."""
+        return make_store()
+
+    @pytest.fixture
+    def ask(self, store: Store) -> Asker:
+        """Return a short way to ask that store."""
+        return Asker(store)

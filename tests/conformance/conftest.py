@@ -1,0 +1,44 @@
+"""The stores that the suite is put to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.requests import Client
+from holdfast.stores import open_store
+from holdfast.stores.base import Store, StoreOptions
+from holdfast.testing.conformance import CLIENT, AsyncAdapter, MakeStore
+
+
+def stores_of(url: str, wrap: Callable[[Store], Store]) -> Iterator[MakeStore]:
+    """Yield a function that opens stores of *url*, and close them all in the end."""
+    opened: list[Store] = []
+
+    def make_store(client: Client = CLIENT, history="notable") -> Store:
+        store = wrap(open_store(url, StoreOptions(client, history)))
+        store.open()
+        opened.append(store)
+        return store
+
+    yield make_store
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture(params=["sync", "async"])
+def way(request: pytest.FixtureRequest) -> Callable[[Store], Store]:
+    """How requests reach the store: from the test's thread, or by way of an event loop."""
+    return AsyncAdapter if request.param == "async" else lambda store: store
+
+
+@pytest.fixture
+def memory_stores(way: Callable[[Store], Store], tmp_path: Path) -> Iterator[MakeStore]:
+    yield from stores_of(f"memory://{tmp_path.name}", way)
+
+
+@pytest.fixture
+def sqlite_stores(way: Callable[[Store], Store], tmp_path: Path) -> Iterator[MakeStore]:
+    yield from stores_of(f"sqlite:///{tmp_path}/locks.db", way)

@@ -1,0 +1,73 @@
+"""SQLite answers as the memory store does, on random requests; and the comparison would notice if not."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.requests import Acquire, Granted, Release, Released
+from holdfast.stores.base import Store, StoreOptions
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SQLiteStore
+from holdfast.testing.compare import compare
+from holdfast.testing.conformance import CLIENT
+
+SEEDS = 60
+STEPS = 400
+BLOCK = 10  # seeds a test: a file is made for each seed, a line of output is not
+
+
+@pytest.mark.parametrize("history", ["all", "notable"])
+@pytest.mark.parametrize("block", range(SEEDS // BLOCK))
+def test_sqlite_answers_as_memory_does(tmp_path: Path, history, block: int) -> None:
+    """At the level all every grant takes the slow path, at notable the fast ones are taken."""
+    options = StoreOptions(CLIENT, history)
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        sqlite = SQLiteStore(tmp_path / f"{seed}.db", options)
+        sqlite.open()
+        compare(MemoryStore(options), sqlite, seed=seed, steps=STEPS, client=CLIENT)
+        sqlite.close()
+
+
+class Wrong(MemoryStore):
+    """A store with a mistake in it."""
+
+    def __init__(self, mistake: str) -> None:
+        super().__init__(StoreOptions(CLIENT))
+        self.mistake = mistake
+
+    def execute(self, request):
+        answer = super().execute(request)
+        match self.mistake, request, answer:
+            case "token", Acquire(), Granted(holds=2):
+                return Granted(answer.token + 1, answer.expires_in, answer.holds)
+            case "release", Release(), Released(next=None):
+                return Released(answer.holds, next="nobody")
+        return answer
+
+    def listen(self, listener) -> None:
+        if self.mistake != "mute":
+            super().listen(listener)
+
+
+@pytest.mark.parametrize("mistake", ["token", "release", "mute"])
+def test_a_difference_is_reported_with_what_it_takes_to_replay_it(mistake: str) -> None:
+    reference: Store = MemoryStore(StoreOptions(CLIENT))
+    with pytest.raises(AssertionError) as caught:
+        compare(reference, Wrong(mistake), seed=7, steps=400, client=CLIENT, show=5)
+    report = str(caught.value)
+    assert report.startswith("seed 7, step ")
+    assert "reference " in report
+    assert "other " in report
+    past = report.partition("the last steps")[2]
+    assert 1 <= past.count(" -> ") <= 5
+
+
+def test_the_same_seed_asks_the_same_questions() -> None:
+    """Else a difference could not be replayed."""
+    asked: list[list[object]] = [[], []]
+    for log in asked:
+        store = MemoryStore(StoreOptions(CLIENT))
+        execute = store.execute
+        store.execute = lambda request, log=log, execute=execute: (log.append(request), execute(request))[1]
+        compare(store, MemoryStore(StoreOptions(CLIENT)), seed=3, steps=200, client=CLIENT)
+    assert asked[0] == asked[1]

@@ -1,0 +1,312 @@
+"""`holdfast run` as it is used: real processes, real signals, a real file."""
+
+import json
+import os
+import pty
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+
+HOLDFAST = [sys.executable, "-m", "holdfast"]
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch):
+    url = f"sqlite:///{tmp_path / 'locks.db'}"
+    monkeypatch.setenv("HOLDFAST_URL", url)
+    return url
+
+
+@pytest.fixture
+def locks(url):
+    with Holdfast(url) as locks:
+        yield locks
+
+
+def run(*args):
+    return subprocess.run(
+        [*HOLDFAST, "run", *map(str, args)], capture_output=True, text=True, timeout=20, check=False
+    )
+
+
+@contextmanager
+def running(*args):
+    process = subprocess.Popen(
+        [*HOLDFAST, "run", *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def eventually(condition, timeout=5.0):
+    end = time.monotonic() + timeout
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+    return found
+
+
+def text_of(path):
+    return eventually(lambda: path.exists() and path.read_text())
+
+
+def is_alive(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_the_command_runs_under_the_lock_and_finds_its_token(locks):
+    done = run(
+        "nightly",
+        "--owner",
+        "me",
+        "--",
+        "sh",
+        "-c",
+        f"env; exec {sys.executable} -m holdfast show nightly --json",
+    )
+    assert done.returncode == 0, done.stderr
+    *env, shown = done.stdout.splitlines()
+    found = dict(line.split("=", 1) for line in env if line.startswith("HOLDFAST_"))
+    lock = json.loads(shown)
+    assert found == {
+        "HOLDFAST_KEY": "nightly",
+        "HOLDFAST_TOKEN": str(lock["token"]),
+        "HOLDFAST_OWNER": "me",
+        "HOLDFAST_URL": locks.url,
+    }
+    assert lock["holder"]["owner"] == "me"
+    assert locks.inspect("nightly").state == "free"
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["true"], 0),
+        (["sh", "-c", "exit 7"], 7),
+        (["sh", "-c", "kill -KILL $$"], 137),
+        (["no-such-command"], 127),
+        (["/etc/passwd"], 126),
+    ],
+)
+def test_the_exit_code_is_that_of_the_command(url, command, code):
+    assert run("nightly", "--", *command).returncode == code
+
+
+def test_options_behind_the_dashes_are_the_commands_own(url):
+    done = run("nightly", "--ttl", "5s", "--", "echo", "--ttl", "x", "--", "y")
+    assert (done.returncode, done.stdout) == (0, "--ttl x -- y\n")
+
+
+def test_a_held_lock_is_not_waited_for_with_no_wait(locks):
+    with locks.hold("nightly", owner="somebody"):
+        done = run("nightly", "--no-wait", "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (75, "")
+    assert done.stderr.startswith("holdfast: 'nightly' is held by somebody (host ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_held_lock_is_waited_for_no_longer_than_the_timeout(locks):
+    with locks.hold("nightly"):
+        done = run("nightly", "--timeout", "200ms", "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (75, "")
+    assert "we were number 1 in the queue" in done.stderr
+
+
+def test_the_next_run_starts_when_the_first_ends(locks, tmp_path):
+    file = tmp_path / "out"
+    script = f"echo in >> {file}; sleep 0.2; echo out >> {file}"
+    with (
+        running("nightly", "--", "sh", "-c", script) as first,
+        running("nightly", "--", "sh", "-c", script) as second,
+    ):
+        assert (first.wait(10), second.wait(10)) == (0, 0)
+    assert file.read_text().split() == ["in", "out", "in", "out"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["nightly"], "there is no command"),
+        (["", "--", "true"], "key '' is empty"),
+        (["nightly", "--ttl", "soon", "--", "true"], "'soon' is not a duration"),
+        (["nightly", "--grace", "20", "--", "true"], "more than half of the lease"),
+        (["nightly", "true"], "unrecognized arguments: true"),
+    ],
+)
+def test_wrong_usage_is_explained_in_one_line(url, args, message):
+    done = run(*args)
+    assert done.returncode == 64
+    assert done.stderr.startswith("holdfast: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_are_passed_on_and_the_lock_is_released(locks, tmp_path, number):
+    ready = tmp_path / "ready"
+    name = number.name.removeprefix("SIG")
+    script = f"trap 'echo heard; exit 5' {name}; echo x > {ready}; while :; do sleep 0.02; done"
+    with running("nightly", "--", "sh", "-c", script) as process:
+        text_of(ready)
+        process.send_signal(number)
+        assert process.wait(5) == 5
+        assert process.stdout.read() == "heard\n"
+    assert locks.inspect("nightly").state == "free"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_waiting_and_leaves_no_ticket(locks, number):
+    with locks.hold("nightly"), running("nightly", "--", "true") as process:
+        eventually(lambda: locks.inspect("nightly").waiting)
+        process.send_signal(number)
+        assert process.wait(5) == 128 + number
+        assert process.stderr.read() == ""
+        assert locks.inspect("nightly").waiting == 0
+
+
+def test_a_broken_lock_stops_the_command_and_what_it_started(locks, tmp_path):
+    pids = tmp_path / "pids"
+    script = f"sleep 60 & echo $$ $! > {pids}; wait"
+    with running("nightly", "--", "sh", "-c", script) as process:
+        found = text_of(pids).split()
+        locks.break_lock("nightly", reason="stuck", by="ops")
+        assert process.wait(5) == 76
+        assert "is lost: broken by ops (stuck); stopping the command" in process.stderr.read()
+    assert not any(is_alive(pid) for pid in found)
+
+
+def test_a_command_that_does_not_stop_is_killed_after_the_grace(locks, tmp_path):
+    pids = tmp_path / "pids"
+    script = f"trap '' TERM; echo $$ > {pids}; while :; do sleep 0.02; done"
+    with running("nightly", "--grace", "0.2", "--", "sh", "-c", script) as process:
+        pid = text_of(pids).strip()
+        locks.break_lock("nightly", reason="stuck", by="ops")
+        assert process.wait(5) == 76
+        assert "did not stop in time, and is killed" in process.stderr.read()
+    assert not is_alive(pid)
+
+
+def test_max_hold_stops_the_command(locks):
+    started = time.monotonic()
+    done = run("nightly", "--max-hold", "0.8", "--", "sleep", "60")
+    assert done.returncode == 76
+    assert "max-hold is 0.8 s; stopping the command" in done.stderr
+    assert time.monotonic() - started < 3
+    assert locks.inspect("nightly").state == "free"
+
+
+def test_without_the_store_the_command_is_dead_before_the_lease_ends(url, tmp_path):
+    """The file is locked by another process for longer than the lease: it cannot be renewed."""
+    alive = tmp_path / "alive"
+    script = f"trap '' TERM; while :; do date +%s.%N > {alive}.new; mv {alive}.new {alive}; done"
+    command = ("nightly", "--ttl", "1.5", "--url", f"{url}?busy_timeout=0.1", "--", "sh", "-c", script)
+    with (
+        running(*command) as process,
+        closing(sqlite3.connect(tmp_path / "locks.db", isolation_level=None)) as other,
+    ):
+        text_of(alive)
+        other.execute("BEGIN IMMEDIATE")
+        (end,) = other.execute("SELECT expires_at / 1e6 FROM holdfast_locks").fetchone()
+        assert process.wait(10) == 76
+        errors = process.stderr.read()
+        other.execute("ROLLBACK")
+    assert "is running out: it could not be renewed; stopping the command" in errors
+    assert float(alive.read_text()) < end
+
+
+def test_a_lease_is_renewed_for_as_long_as_the_command_runs(locks):
+    done = run("nightly", "--ttl", "0.6", "--", "sleep", "1.5")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_killing_run_itself_stops_the_command_within_the_grace(locks, tmp_path):
+    pids = tmp_path / "pids"
+    script = f"trap '' TERM; sleep 60 & echo $$ $! > {pids}; wait; sleep 60"
+    with running("nightly", "--grace", "0.3", "--", "sh", "-c", script) as process:
+        found = text_of(pids).split()
+        process.kill()
+        killed = time.monotonic()
+        eventually(lambda: not any(is_alive(pid) for pid in found))
+        assert time.monotonic() - killed < 2
+        assert locks.inspect("nightly").state == "held"
+
+
+def test_killing_run_while_it_stops_the_command_kills_the_command(locks, tmp_path):
+    """The command had its grace already: the guardian must not give it another one."""
+    pids, heard = tmp_path / "pids", tmp_path / "heard"
+    script = f"trap 'echo x > {heard}' TERM; echo $$ > {pids}; while :; do sleep 0.02; done"
+    with running("nightly", "--grace", "10", "--", "sh", "-c", script) as process:
+        pid = text_of(pids).strip()
+        locks.break_lock("nightly", reason="stuck", by="ops")
+        text_of(heard)
+        process.kill()
+        eventually(lambda: not is_alive(pid), timeout=2)
+
+
+def test_while_run_itself_is_paused_the_command_is_dead_before_the_lease_ends(url, tmp_path):
+    alive = tmp_path / "alive"
+    script = f"trap '' TERM; while :; do date +%s.%N > {alive}.new; mv {alive}.new {alive}; done"
+    with (
+        running("nightly", "--ttl", "1.5", "--", "sh", "-c", script) as process,
+        closing(sqlite3.connect(tmp_path / "locks.db", isolation_level=None)) as other,
+    ):
+        text_of(alive)
+        process.send_signal(signal.SIGSTOP)
+        (end,) = other.execute("SELECT expires_at / 1e6 FROM holdfast_locks").fetchone()
+        while time.time() < end:
+            time.sleep(0.01)
+        last = float(alive.read_text())
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(5) == 76
+    assert last < end
+    assert float(alive.read_text()) == last
+
+
+def test_a_command_at_a_terminal_can_read_from_it(url, tmp_path):
+    """The command has a process group of its own, which the terminal must be handed to, and back."""
+    script = f'{sys.executable} -m holdfast run k -- sh -c \'read x; echo "got $x"\'; read y; echo "and $y"'
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execvp("sh", ["sh", "-c", script])
+    try:
+        os.write(fd, b"one\n")
+        seen = b""
+        while b"got one" not in seen:
+            seen += os.read(fd, 1000)
+        os.write(fd, b"two\n")
+        while b"and two" not in seen:
+            seen += os.read(fd, 1000)
+    finally:
+        os.close(fd)
+        os.waitpid(pid, 0)
+
+
+def test_ctrl_c_at_a_terminal_ends_the_command_and_releases(locks):
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [*HOLDFAST, "run", "k", "--", "sh", "-c", "echo ready; sleep 60"])
+    try:
+        seen = b""
+        while b"ready" not in seen:
+            seen += os.read(fd, 1000)
+        os.write(fd, b"\x03")
+        _, status = os.waitpid(pid, 0)
+    finally:
+        os.close(fd)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert locks.inspect("k").state == "free"

@@ -1,0 +1,1 @@
+"""Planted flaws, and the check that the tests find each of them."""

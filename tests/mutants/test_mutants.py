@@ -1,0 +1,17 @@
+"""Mutants do not rot: `make mutants` shows that they are caught, and this that they can still be planted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.mutants.mutants import MUTANTS, Mutant
+from tests.mutants.run import ROOT, plant
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_can_be_planted(mutant: Mutant):
+    plant(mutant, ROOT / "src", write=False)
+
+
+def test_mutants_have_names_of_their_own():
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)

@@ -1,0 +1,352 @@
+"""The checker is checked: each planted flaw is found, and called by the right name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.keeper import Kept
+from holdfast.core.plans import Grant
+from holdfast.core.requests import (
+    Acquire,
+    Break,
+    Broken,
+    Client,
+    Granted,
+    Holder,
+    LeaseAnswer,
+    NotHeld,
+    Queued,
+    RefreshTicket,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+    RenewLease,
+    Request,
+    Signal,
+    Sweep,
+    Swept,
+    TicketAnswer,
+    Withdraw,
+    Withdrawn,
+)
+from holdfast.stores.base import micros
+from holdfast.testing.simulation import Checker, SimulationFailed, Step, Violation, simulate
+from holdfast.testing.simulation.observed import NOTHING, Hold, ObservedMemory, State, Ticket
+from holdfast.testing.simulation.step import EPOCH
+
+KEY = "key"
+HERE = Client("here", "host", 1)
+SECOND = 1_000_000
+NOW = micros(EPOCH) + 100 * SECOND
+LATER = NOW + 10 * SECOND
+CLAIM = 5 * SECOND
+ANN = Holder("ann", "host", 1, NOW, 0.0)
+
+
+def acquire(attempt: str, owner: str, *, ttl: float = 10.0, wait: bool = True) -> Acquire:
+    return Acquire(KEY, attempt, owner, ttl, HERE, wait)
+
+
+def held(token: int, owner: str, **ends: int) -> State:
+    holds = {attempt: Hold(end, True) for attempt, end in ends.items()}
+    return State(token, owner, holds, {}, 0, len(holds))
+
+
+def free(token: int) -> State:
+    return State(token, None, {}, {}, 0, 0)
+
+
+def with_tickets(state: State, **ends: int) -> State:
+    tickets = {attempt: Ticket(f"{attempt}'s owner", "there", CLAIM, end) for attempt, end in ends.items()}
+    return state._replace(tickets=tickets, waiters=len(tickets))
+
+
+class Story:
+    """A history told step by step, each beginning where the one before ended."""
+
+    def __init__(self) -> None:
+        self.checker = Checker()
+        self.state = NOTHING
+
+    def then(
+        self, request: Request[Any], answer: Any, after: State, *signals: Signal, now: int = NOW
+    ) -> None:
+        posted = [("there", signal) for signal in signals]
+        step = Step(KEY, request, answer, now, self.state, after, posted)
+        self.checker.step(step)
+        self.state = after
+
+    def breaks(self, invariant: str, *args: Any, **kwargs: Any) -> None:
+        with pytest.raises(Violation) as caught:
+            self.then(*args, **kwargs)
+        assert caught.value.invariant == invariant
+
+    def ann_holds(self) -> None:
+        self.then(acquire("a", "ann"), Granted(NOW, 10.0), held(NOW, "ann", a=LATER))
+
+    def waits(self, attempt: str, position: int, **ends: int) -> None:
+        after = with_tickets(self.state, **ends)
+        owner = f"{attempt}'s owner"
+        self.then(acquire(attempt, owner), Queued(position, ANN, 10.0), after)
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def test_an_honest_history_breaks_nothing(story: Story):
+    story.ann_holds()
+    story.waits("b", 1, b=LATER + CLAIM)
+    handed = State(NOW + 1, "b's owner", {"b": Hold(NOW + CLAIM, False)}, {}, 0, 1)
+    story.then(Release(KEY, "a", NOW), Released(0, "b's owner"), handed, Signal("granted", KEY, "b"))
+    claimed = State(NOW + 1, "b's owner", {"b": Hold(LATER, True)}, {}, 0, 1)
+    story.then(acquire("b", "b's owner"), Granted(NOW + 1, 10.0), claimed)
+    story.then(Withdraw(KEY, "b"), Withdrawn(), free(NOW + 1))
+    assert story.checker.counts["handed over"] == 1
+    assert story.checker.counts["claimed"] == 1
+
+
+def test_a_new_lease_with_an_old_token(story: Story):
+    story.ann_holds()
+    story.then(Release(KEY, "a", NOW), Released(), free(NOW))
+    story.breaks("1 tokens", acquire("b", "bob"), Granted(NOW, 10.0), held(NOW, "bob", b=LATER))
+
+
+def test_a_token_that_restarts_after_a_sweep(story: Story):
+    story.ann_holds()
+    story.then(Release(KEY, "a", NOW), Released(), free(NOW))
+    story.then(Sweep(), Swept(locks=1), NOTHING)
+    story.breaks("1 tokens", acquire("b", "bob"), Granted(1, 10.0), held(1, "bob", b=LATER))
+
+
+def test_a_token_that_changes_within_a_lease(story: Story):
+    story.ann_holds()
+    request = Renew((RenewLease(KEY, "a", NOW, 10.0),))
+    answer = Renewed((LeaseAnswer("renewed", 10.0),))
+    story.breaks("1 tokens", request, answer, held(NOW + 1, "ann", a=LATER))
+
+
+def test_a_lock_that_is_taken_from_a_live_holder(story: Story):
+    story.ann_holds()
+    after = held(NOW + 1, "bob", b=LATER)
+    story.breaks("2 exclusion", acquire("b", "bob"), Granted(NOW + 1, 10.0), after)
+
+
+def test_re_entry_by_somebody_else(story: Story):
+    story.ann_holds()
+    after = held(NOW, "ann", a=LATER, b=LATER)
+    story.breaks("2 exclusion", acquire("b", "bob"), Granted(NOW, 10.0), after)
+
+
+def test_a_release_that_ends_another_hold(story: Story):
+    story.ann_holds()
+    story.then(acquire("b", "ann"), Granted(NOW, 10.0, 2), held(NOW, "ann", a=LATER, b=LATER))
+    story.breaks("4 scope", Release(KEY, "b", NOW), Released(), free(NOW))
+
+
+def test_a_renewal_that_moves_another_end(story: Story):
+    story.ann_holds()
+    story.then(acquire("b", "ann"), Granted(NOW, 10.0, 2), held(NOW, "ann", a=LATER, b=LATER))
+    request = Renew((RenewLease(KEY, "b", NOW, 10.0),))
+    after = held(NOW, "ann", a=LATER + SECOND, b=LATER + SECOND)
+    story.breaks("4 scope", request, Renewed((LeaseAnswer("renewed", 10.0),)), after, now=NOW + SECOND)
+
+
+def test_a_hand_over_for_longer_than_the_claim_window(story: Story):
+    story.ann_holds()
+    story.waits("b", 1, b=LATER + CLAIM)
+    handed = State(NOW + 1, "b's owner", {"b": Hold(LATER, False)}, {}, 0, 1)
+    told = Signal("granted", KEY, "b")
+    story.breaks("4 scope", Release(KEY, "a", NOW), Released(0, "b's owner"), handed, told)
+
+
+def test_a_repeated_request_with_a_second_effect(story: Story):
+    once, twice = held(NOW, "ann", a=LATER), held(NOW, "ann", a=LATER, b=LATER)
+    granted = Granted(NOW, 10.0)
+    with pytest.raises(Violation, match="5 repetition"):
+        story.checker.repeated(acquire("a", "ann"), granted, granted, once, twice)
+    with pytest.raises(Violation, match="5 repetition"):
+        story.checker.repeated(Release(KEY, "a", NOW), Released(), Released(), free(NOW), free(NOW))
+    story.checker.repeated(Release(KEY, "a", NOW), Released(), NotHeld("already"), free(NOW), free(NOW))
+
+
+def test_a_grant_past_a_live_ticket(story: Story):
+    story.ann_holds()
+    story.waits("b", 1, b=LATER + CLAIM)
+    story.waits("c", 2, b=LATER + CLAIM, c=LATER + CLAIM)
+    handed = State(NOW + 1, "c's owner", {"c": Hold(NOW + CLAIM, False)}, {}, 0, 1)
+    after = with_tickets(handed, b=LATER + CLAIM)
+    told = Signal("granted", KEY, "c")
+    story.breaks("6 fifo", Release(KEY, "a", NOW), Released(0, "c's owner"), after, told)
+
+
+def test_a_queue_in_another_order_than_they_came(story: Story):
+    story.ann_holds()
+    story.waits("b", 1, b=LATER + CLAIM)
+    story.waits("c", 2, b=LATER + CLAIM, c=LATER + CLAIM)
+    after = with_tickets(story.state, c=LATER + CLAIM, b=LATER + CLAIM)
+    story.breaks("6 fifo", Release(KEY, "x", NOW), NotHeld("unknown"), after)
+
+
+def test_a_dead_ticket_that_is_handed_the_lock(story: Story):
+    story.ann_holds()
+    story.waits("b", 1, b=NOW + 15 * SECOND)
+    now = NOW + 20 * SECOND
+    handed = State(now, "b's owner", {"b": Hold(now + CLAIM, False)}, {}, 0, 1)
+    request, told = Withdraw(KEY, "x"), Signal("granted", KEY, "b")
+    story.breaks("6 fifo", request, Withdrawn(), handed, told, now=now)
+
+
+def test_a_free_lock_with_a_live_ticket(story: Story):
+    story.ann_holds()
+    story.waits("b", 1, b=LATER + CLAIM)
+    after = with_tickets(free(NOW), b=LATER + CLAIM)
+    story.breaks("7 served", Release(KEY, "a", NOW), Released(), after)
+
+
+def test_a_request_that_does_not_settle(story: Story):
+    story.ann_holds()
+    story.breaks("7 served", Withdraw(KEY, "x"), Withdrawn(), story.state, now=LATER)
+
+
+def test_an_ended_attempt_that_holds_again(story: Story):
+    story.ann_holds()
+    story.then(Release(KEY, "a", NOW, retire=True), Released(), free(NOW))
+    after = held(NOW + 1, "ann", a=LATER)
+    story.breaks("8 ended", acquire("a", "ann"), Granted(NOW + 1, 10.0), after)
+
+
+def test_a_wrong_number_of_waiters(story: Story):
+    story.ann_holds()
+    after = with_tickets(story.state, b=LATER + CLAIM)._replace(waiters=0)
+    story.breaks("9 counts", acquire("b", "b's owner"), Queued(1, ANN, 10.0), after)
+
+
+def test_a_renewal_that_revives_an_expired_lease(story: Story):
+    story.ann_holds()
+    request = Renew((RenewLease(KEY, "a", NOW, 10.0),))
+    answer = Renewed((LeaseAnswer("renewed", 10.0),))
+    story.breaks("answers", request, answer, story.state, now=LATER)
+
+
+def test_a_ticket_that_is_told_to_wait_for_nothing(story: Story):
+    story.ann_holds()
+    request = Renew((), (RefreshTicket(KEY, "b", 15.0),))
+    story.breaks("answers", request, Renewed((), (TicketAnswer("waiting"),)), story.state)
+
+
+def test_a_winner_that_is_not_told(story: Story):
+    story.ann_holds()
+    story.waits("b", 1, b=LATER + CLAIM)
+    handed = State(NOW + 1, "b's owner", {"b": Hold(NOW + CLAIM, False)}, {}, 0, 1)
+    story.breaks("signals", Release(KEY, "a", NOW), Released(0, "b's owner"), handed)
+
+
+def test_a_head_that_is_not_told(story: Story):
+    story.ann_holds()
+    story.waits("b", 1, b=LATER + CLAIM)
+    story.waits("c", 2, b=LATER + CLAIM, c=LATER + CLAIM)
+    after = with_tickets(story.state, c=LATER + CLAIM)
+    story.breaks("signals", Withdraw(KEY, "b"), Withdrawn(), after)
+
+
+def test_a_robbed_holder_that_is_not_told(story: Story):
+    story.ann_holds()
+    story.breaks("signals", Break(KEY, "operator", "stuck"), Broken(ANN), free(NOW))
+
+
+def test_an_attempt_that_leaves_something_behind(story: Story):
+    story.ann_holds()
+    with pytest.raises(Violation, match="undo"):
+        story.checker.finished(KEY, "a", story.state)
+
+
+# What clients believe.
+
+
+class Local:
+    """A client whose clock is right."""
+
+    def true_time(self, local: float) -> float:
+        return local
+
+
+def kept(attempt: str, token: int, until: float) -> Kept:
+    grant = Grant(KEY, attempt, "somebody", token, 10.0, until)
+    return Kept(grant, trusted_until=until, renew_at=until, margin=0.1)
+
+
+def test_trust_past_the_end_in_the_store(story: Story):
+    story.ann_holds()
+    story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state)
+    with pytest.raises(Violation, match="3 trust"):
+        story.checker.believes(Local(), kept("a", NOW, 110.1), 100.0, story.state)
+
+
+def test_trust_in_a_hold_that_is_gone(story: Story):
+    story.ann_holds()
+    story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state)
+    story.breaks("3 trust", Release(KEY, "a", NOW), Released(), free(NOW))
+
+
+def test_two_believers(story: Story):
+    story.ann_holds()
+    story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state)
+    with pytest.raises(Violation, match="3 trust"):
+        story.checker.believes(Local(), kept("b", NOW + 1, 120.0), 105.0, story.state)
+
+
+def test_an_operator_may_end_what_somebody_trusts(story: Story):
+    """The holder learns of a break when it asks; only fencing protects what it does until then."""
+    story.ann_holds()
+    story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state)
+    story.then(Break(KEY, "operator", "stuck"), Broken(ANN), free(NOW), Signal("lost", KEY, "a"))
+
+
+# A whole run on a store with a flaw.
+
+
+class Generous(ObservedMemory):
+    """Says yes to whoever asks."""
+
+    def execute(self, request: Request[Any]) -> Any:
+        answer = super().execute(request)
+        return Granted(1, request.ttl) if isinstance(request, Acquire) else answer
+
+
+class Deaf(ObservedMemory):
+    """Never hears of a withdrawal, and says that it did."""
+
+    def execute(self, request: Request[Any]) -> Any:
+        return Withdrawn() if isinstance(request, Withdraw) else super().execute(request)
+
+
+class Broke(ObservedMemory):
+    """Raises what a store may not raise."""
+
+    def execute(self, request: Request[Any]) -> Any:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("flawed", "invariants"),
+    [(Generous, {"1 tokens"}), (Deaf, {"answers", "5 repetition"}), (Broke, {"answers"})],
+)
+def test_a_flawed_store_is_found_out(flawed: type[ObservedMemory], invariants: set[str]):
+    with pytest.raises(SimulationFailed) as caught:
+        [simulate(seed, make_store=lambda profile: flawed(profile.history)) for seed in range(5)]
+    assert caught.value.invariant in invariants
+
+
+def test_a_failure_says_how_to_replay_it():
+    with pytest.raises(SimulationFailed) as caught:
+        simulate(11, make_store=lambda profile: Generous(profile.history))
+    text = str(caught.value)
+    assert "seed 11 on memory breaks «1 tokens» at" in text
+    assert "make simulate START=11 SEEDS=1 STORE=memory" in text
+    assert "acquire key:" in text
+    assert len(text.splitlines()) <= 55

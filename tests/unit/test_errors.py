@@ -1,0 +1,139 @@
+"""Errors: one tree, with fields, messages that help, and codes."""
+
+import pickle
+
+import pytest
+
+from holdfast import errors
+from holdfast.core.requests import Holder
+from holdfast.errors import CODES, HoldfastError, exit_code
+
+HOLDER = Holder("worker-7", "alpha", 101, token=8, held_for=3.0)
+TREE = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, HoldfastError)]
+EXAMPLES = [
+    errors.LockTimeout("nightly", waited=5.0, holder=HOLDER, expires_in=12.4, position=2),
+    errors.LockTimeout("nightly", waited=0.0),
+    errors.LeaseLost("nightly", "broken", token=8, by="olga", detail="stuck"),
+    errors.NotHeld("nightly", "expired", detail="too late"),
+    errors.ReentryLimit("nightly", owner="ann", holds=3, limit=3),
+    errors.Closed("this client"),
+    errors.InvalidKey("", "is empty"),
+    errors.SettingsError("ttl is 0"),
+    errors.StoreError("odd"),
+    errors.StoreUnavailable("busy"),
+    errors.OutcomeUnknown("lost"),
+    errors.SchemaMismatch("new"),
+    errors.StoreMisconfigured("no"),
+    errors.StoreCorrupt("bad"),
+    HoldfastError("root"),
+]
+
+
+def test_there_is_an_example_of_every_error():
+    assert {type(error) for error in EXAMPLES} == set(TREE)
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_an_error_crosses_processes_with_all_it_says(error):
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
+
+
+@pytest.mark.parametrize("kind", TREE, ids=lambda kind: kind.__name__)
+def test_every_error_has_its_codes(kind):
+    code, status = CODES[kind]
+    assert 64 <= code <= 79  # beside what shells and signals use
+    assert 400 <= status <= 599
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_the_exit_code_is_that_of_the_class(error):
+    assert exit_code(error) == CODES[type(error)][0]
+
+
+def test_an_error_of_a_plugin_has_the_code_of_its_parent():
+    class MyStoreIsDown(errors.StoreUnavailable):
+        pass
+
+    assert exit_code(MyStoreIsDown()) == CODES[errors.StoreUnavailable][0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "parent"),
+    [
+        (errors.LockTimeout, TimeoutError),
+        (errors.NotHeld, RuntimeError),
+        (errors.ReentryLimit, RuntimeError),
+        (errors.Closed, RuntimeError),
+        (errors.InvalidKey, ValueError),
+        (errors.SettingsError, ValueError),
+        (errors.StoreUnavailable, errors.StoreError),
+        (errors.OutcomeUnknown, errors.StoreError),
+        (errors.SchemaMismatch, errors.StoreError),
+        (errors.StoreMisconfigured, errors.StoreError),
+        (errors.StoreCorrupt, errors.StoreError),
+    ],
+)
+def test_errors_are_what_python_programs_expect(kind, parent):
+    assert issubclass(kind, parent)
+
+
+def test_a_timeout_says_who_has_it_and_what_our_place_was():
+    assert str(EXAMPLES[0]) == (
+        "'nightly' is held by worker-7 (host alpha, pid 101) for 3.0 s, lease ends in 12.4 s unless renewed;"
+        " we were number 2 in the queue (gave up after 5.0 s)"
+    )
+
+
+def test_a_timeout_without_a_known_holder():
+    assert str(EXAMPLES[1]) == "'nightly' was not granted (not waiting)"
+
+
+def test_a_timeout_does_not_speak_of_ends_in_the_past():
+    error = errors.LockTimeout("nightly", waited=1.0, holder=HOLDER, expires_in=-2.0)
+    assert "ends in 0.0 s" in str(error)
+
+
+def test_a_timeout_that_does_not_know_the_end():
+    error = errors.LockTimeout("nightly", waited=1.0, holder=HOLDER)
+    assert str(error) == (
+        "'nightly' is held by worker-7 (host alpha, pid 101) for 3.0 s (gave up after 1.0 s)"
+    )
+
+
+def test_a_loss_says_why_and_by_whom():
+    assert str(EXAMPLES[2]) == "lease of 'nightly' (token 8) is lost: broken by olga (stuck)"
+    assert str(errors.LeaseLost("k", "expired", token=1)) == "lease of 'k' (token 1) is lost: expired"
+
+
+def test_a_copy_of_a_loss_says_the_same_without_its_traceback():
+    try:
+        raise EXAMPLES[2]
+    except errors.LeaseLost as raised:
+        copy = raised.copy()
+    assert copy is not EXAMPLES[2]
+    assert (str(copy), vars(copy)) == (str(EXAMPLES[2]), vars(EXAMPLES[2]))
+    assert copy.__traceback__ is None
+
+
+def test_not_held_says_why():
+    assert str(EXAMPLES[3]) == "'nightly' is not held: expired (too late)"
+    assert str(errors.NotHeld("k", "already")) == "'k' is not held: already"
+
+
+def test_a_limit_of_one_and_a_limit_of_many_have_different_advice():
+    assert "is a release missing" in str(EXAMPLES[4])
+    single = errors.ReentryLimit("k", owner="ann", holds=1, limit=1)
+    assert "ask with another owner=" in str(single)
+
+
+def test_a_very_long_key_is_shown_shortened():
+    message = str(errors.InvalidKey("e" * 1000, "has 1000 characters"))
+    assert len(message) < 100
+    assert message.endswith("… has 1000 characters")
+
+
+def test_closed_says_what_is_closed():
+    assert str(errors.Closed("this client")) == "this client is closed; make a new one"

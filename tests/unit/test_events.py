@@ -1,0 +1,29 @@
+"""Which events are kept at which level."""
+
+from typing import get_args
+
+import pytest
+
+from holdfast.core.events import HISTORY_LEVELS, NOTABLE, EventKind, HistoryLevel, is_kept
+
+KINDS = get_args(EventKind)
+
+
+def test_all_levels_are_listed():
+    assert get_args(HistoryLevel) == HISTORY_LEVELS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_everything_is_kept_at_all(kind):
+    assert is_kept(kind, "all")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_what_went_wrong_is_kept_at_notable(kind):
+    assert is_kept(kind, "notable") == (kind in NOTABLE) == (kind in {"expired", "broken"})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_break_is_kept_even_at_none(kind):
+    """Somebody took a lock away from somebody."""
+    assert is_kept(kind, "none") == (kind == "broken")

@@ -1,0 +1,275 @@
+"""The keeper's books: what is due when, and what an answer means."""
+
+import math
+
+import pytest
+
+from holdfast.core.backoff import Backoff
+from holdfast.core.keeper import BATCH, Keeper
+from holdfast.core.plans import Grant
+from holdfast.core.requests import (
+    LeaseAnswer,
+    RefreshTicket,
+    Renew,
+    Renewed,
+    RenewLease,
+    Signal,
+    TicketAnswer,
+)
+from holdfast.core.settings import Settings
+
+SETTINGS = Settings(
+    margin=1.0, renew_at=0.6, heartbeat=2.0, claim=5.0, patience=15.0, backoff=Backoff(first=0.1, most=2.0)
+)
+
+
+@pytest.fixture
+def keeper() -> Keeper:
+    return Keeper(SETTINGS, roll=lambda: 0.0)
+
+
+def grant(attempt: str = "a-1", *, asked: float = 100.0, ttl: float = 10.0, token: int = 8) -> Grant:
+    return Grant("nightly", attempt, "ann", token, ttl, trusted_until=asked + ttl - 1.0)
+
+
+def keep(keeper: Keeper, attempt: str = "a-1", *, asked: float = 100.0, ttl: float = 10.0, max_hold=None):
+    return keeper.keep(grant(attempt, asked=asked, ttl=ttl), asked=asked, max_hold=max_hold)
+
+
+def renewal(attempt: str = "a-1", ttl: float = 10.0) -> RenewLease:
+    return RenewLease("nightly", attempt, 8, ttl)
+
+
+def answer(keeper: Keeper, said: LeaseAnswer, *, asked: float, attempt: str = "a-1", ttl: float = 10.0):
+    return keeper.answered(Renew(leases=(renewal(attempt, ttl),)), Renewed(leases=(said,)), asked=asked)
+
+
+def test_with_nothing_to_keep_there_is_nothing_to_do(keeper):
+    assert keeper.next_at() == math.inf
+    assert keeper.due(0.0) is None
+    assert keeper.overdue(0.0) == []
+
+
+def test_a_lease_is_due_at_its_part_of_the_ttl(keeper):
+    """R12."""
+    keep(keeper)
+    assert keeper.next_at() == 106.0
+    assert keeper.due(105.999) is None
+    assert keeper.due(106.0) == Renew(leases=(renewal(),))
+
+
+def test_a_renewed_lease_is_trusted_from_when_it_was_asked_for(keeper):
+    """P3."""
+    kept = keep(keeper)
+    assert answer(keeper, LeaseAnswer("renewed", 10.0), asked=106.0) == ([], [])
+    assert (kept.trusted_until, kept.renew_at) == (115.0, 112.0)
+
+
+def test_a_lease_that_is_held_longer_is_trusted_as_long_as_was_asked_for(keeper):
+    """P3: what the store says of its end is not compared with a clock of ours."""
+    kept = keep(keeper)
+    answer(keeper, LeaseAnswer("held", 500.0), asked=106.0)
+    assert kept.trusted_until == 115.0
+
+
+def test_trust_is_never_shortened_by_an_answer(keeper):
+    kept = keep(keeper)
+    answer(keeper, LeaseAnswer("held", 5.0), asked=101.0, ttl=2.0)
+    assert kept.trusted_until == 109.0
+
+
+def test_a_lost_lease_is_lost_at_once_and_for_good(keeper):
+    kept = keep(keeper)
+    lost, signals = answer(keeper, LeaseAnswer("lost", why="taken over"), asked=106.0)
+    assert (lost, signals) == ([kept], [])
+    assert kept.loss(0.0) is kept.lost
+    assert (kept.lost.reason, kept.lost.key, kept.lost.token) == ("taken over", "nightly", 8)
+    assert keeper.next_at() == math.inf
+    assert not kept.lose("expired")
+    assert kept.lost.reason == "taken over"
+
+
+@pytest.mark.parametrize(
+    ("why", "reason"),
+    [("already", "released"), ("expired", "expired"), ("broken", "broken"), (None, "unknown")],
+)
+def test_the_reason_of_a_loss_is_in_words_for_the_holder(keeper, why, reason):
+    kept = keep(keeper)
+    answer(keeper, LeaseAnswer("lost", why=why, by="olga", reason="stuck"), asked=106.0)
+    assert (kept.lost.reason, kept.lost.by, kept.lost.detail) == (reason, "olga", "stuck")
+
+
+def test_an_unknown_answer_extends_nothing_and_is_asked_again(keeper):
+    """Four outcomes, not two."""
+    kept = keep(keeper)
+    assert answer(keeper, LeaseAnswer("unknown"), asked=106.0) == ([], [])
+    assert (kept.trusted_until, kept.renew_at, kept.failures) == (109.0, 106.05, 1)
+    assert kept.loss(109.0).reason == "store unreachable"
+
+
+def test_an_error_is_not_a_loss(keeper):
+    """R12: it is retried with backoff until the trust ends."""
+    kept = keep(keeper)
+    request = keeper.due(106.0)
+    for now, then in ((106.0, 106.05), (106.05, 106.15), (106.15, 106.35)):
+        keeper.failed(request, "connection refused", now=now)
+        assert kept.renew_at == pytest.approx(then)
+    assert keeper.overdue(108.999) == []
+    assert keeper.overdue(109.0) == [kept]
+    assert kept.lost.reason == "store unreachable"
+    assert kept.lost.detail == "connection refused"
+    assert keeper.leases == {}
+
+
+def test_a_success_ends_the_trouble(keeper):
+    kept = keep(keeper)
+    keeper.failed(keeper.due(106.0), "connection refused", now=106.0)
+    answer(keeper, LeaseAnswer("renewed", 10.0), asked=107.0)
+    assert (kept.failures, kept.trouble) == (0, None)
+    assert kept.loss(116.0).reason == "expired"
+
+
+def test_trust_ends_at_its_very_instant(keeper):
+    """P3."""
+    kept = keep(keeper)
+    assert kept.loss(108.999999) is None
+    assert kept.loss(109.0).reason == "expired"
+
+
+def test_the_end_of_trust_is_something_to_wake_up_for(keeper):
+    kept = keep(keeper)
+    kept.renew_at = math.inf
+    assert keeper.next_at() == 109.0
+
+
+def test_an_answer_that_comes_after_the_release_is_nobodys_business(keeper):
+    kept = keep(keeper)
+    keeper.drop("a-1")
+    keeper.drop("a-1")
+    assert answer(keeper, LeaseAnswer("lost", why="already"), asked=106.0) == ([], [])
+    assert kept.lost is None
+    keeper.failed(Renew(leases=(renewal(),)), "late", now=106.0)
+    assert kept.trouble is None
+
+
+def test_an_answer_about_another_lease_of_the_attempt_is_nobodys_business(keeper):
+    kept = keeper.keep(grant(token=9), asked=100.0, max_hold=None)
+    answer(keeper, LeaseAnswer("lost", why="expired"), asked=106.0)
+    assert kept.lost is None
+
+
+def test_a_lease_that_was_lost_meanwhile_is_not_renewed(keeper):
+    """A lost lease stays lost, whatever the store says later."""
+    kept = keep(keeper)
+    kept.lose("forked")
+    answer(keeper, LeaseAnswer("renewed", 10.0), asked=106.0)
+    assert (kept.lost.reason, kept.trusted_until) == ("forked", 109.0)
+
+
+def test_a_lease_whose_trust_ended_unseen_is_not_due_to_be_trusted_again(keeper):
+    kept = keep(keeper)
+    assert kept.loss(109.0) is not None
+    answer(keeper, LeaseAnswer("renewed", 10.0), asked=108.0)
+    assert kept.lost is not None
+
+
+def test_leases_that_are_nearly_due_travel_along(keeper):
+    """One request for many, if at least one is due."""
+    keep(keeper, "a-1")
+    keep(keeper, "a-2", asked=100.9)
+    keep(keeper, "a-3", asked=102.0)
+    assert keeper.due(105.99) is None
+    assert keeper.due(106.0) == Renew(leases=(renewal("a-1"), renewal("a-2")))
+
+
+def test_leases_that_failed_keep_their_own_backoff(keeper):
+    keep(keeper, "a-1")
+    keep(keeper, "a-2", asked=100.1)
+    keeper.failed(Renew(leases=(renewal("a-2"),)), "refused", now=106.0)
+    assert keeper.due(106.0) == Renew(leases=(renewal("a-1"),))
+
+
+def test_a_batch_has_an_end(keeper):
+    for number in range(BATCH + 5):
+        keep(keeper, f"a-{number}")
+        keeper.wait("nightly", f"w-{number}", now=100.0)
+    request = keeper.due(106.0)
+    assert (len(request.leases), len(request.tickets)) == (BATCH, BATCH)
+
+
+def test_no_renewal_goes_past_max_hold(keeper):
+    kept = keep(keeper, max_hold=14.0)
+    assert keeper.due(106.0) == Renew(leases=(renewal(ttl=8.0),))
+    answer(keeper, LeaseAnswer("renewed", 8.0), asked=106.0, ttl=8.0)
+    assert (kept.trusted_until, kept.renew_at) == (113.0, math.inf)
+    assert kept.loss(113.0).reason == "max_hold reached"
+
+
+def test_a_lease_that_reaches_max_hold_anyway_is_never_renewed(keeper):
+    kept = keep(keeper, max_hold=10.0)
+    assert kept.renew_at == math.inf
+    assert kept.loss(109.0).reason == "max_hold reached"
+
+
+def test_past_max_hold_nothing_negative_is_asked_for(keeper):
+    keep(keeper, max_hold=14.0)
+    assert keeper.due(200.0) == Renew(leases=(renewal(ttl=0.0),))
+
+
+def test_a_signal_makes_a_lease_due_now(keeper):
+    keep(keeper)
+    keeper.hurry("a-1", 101.0)
+    keeper.hurry("unknown", 101.0)
+    assert keeper.due(101.0) == Renew(leases=(renewal(),))
+
+
+def test_tickets_are_refreshed_every_heartbeat(keeper):
+    keeper.wait("nightly", "w-1", now=100.0)
+    assert keeper.next_at() == 102.0
+    assert keeper.due(101.9) is None
+    assert keeper.due(102.0) == Renew(tickets=(RefreshTicket("nightly", "w-1", 15.0),))
+
+
+def tell(keeper: Keeper, told: TicketAnswer, asked: float = 102.0):
+    request = Renew(tickets=(RefreshTicket("nightly", "w-1", 15.0),))
+    return keeper.answered(request, Renewed(tickets=(told,)), asked=asked)
+
+
+def test_a_ticket_that_waits_is_due_a_heartbeat_later(keeper):
+    keeper.wait("nightly", "w-1", now=100.0)
+    assert tell(keeper, TicketAnswer("waiting", head=False, expires_in=4.0)) == ([], [])
+    assert keeper.next_at() == 104.0
+
+
+def test_a_ticket_at_the_head_is_told_to_watch(keeper):
+    """Signals can be lost; the heartbeat says the same."""
+    keeper.wait("nightly", "w-1", now=100.0)
+    told = TicketAnswer("waiting", head=True, expires_in=4.0)
+    assert tell(keeper, told) == ([], [Signal("head", "nightly", "w-1", 4.0)])
+
+
+@pytest.mark.parametrize("outcome", ["handed", "gone"])
+def test_a_ticket_that_waits_no_more_has_to_ask(keeper, outcome):
+    keeper.wait("nightly", "w-1", now=100.0)
+    assert tell(keeper, TicketAnswer(outcome)) == ([], [Signal("granted", "nightly", "w-1")])
+
+
+def test_a_ticket_that_left_is_told_nothing(keeper):
+    keeper.wait("nightly", "w-1", now=100.0)
+    keeper.leave("w-1")
+    keeper.leave("w-1")
+    assert tell(keeper, TicketAnswer("handed")) == ([], [])
+    keeper.failed(Renew(tickets=(RefreshTicket("nightly", "w-1", 15.0),)), "late", now=102.0)
+    assert keeper.tickets == {}
+
+
+def test_a_refresh_that_failed_is_tried_again_after_a_backoff(keeper):
+    keeper.wait("nightly", "w-1", now=100.0)
+    request = keeper.due(102.0)
+    keeper.failed(request, "refused", now=102.0)
+    assert keeper.next_at() == 102.05
+    keeper.failed(request, "refused", now=102.05)
+    assert keeper.next_at() == pytest.approx(102.15)
+    tell(keeper, TicketAnswer("waiting"), asked=103.0)
+    keeper.failed(request, "refused", now=105.0)
+    assert keeper.next_at() == 105.05

@@ -1,0 +1,348 @@
+"""The acquiring plan, driven by hand: no store, no clock, no mock."""
+
+import pytest
+
+from holdfast.core.backoff import Backoff
+from holdfast.core.plans import TICK, Abandoned, Grant, Wait, acquire
+from holdfast.core.requests import (
+    Acquire,
+    Busy,
+    Client,
+    Granted,
+    Holder,
+    NotHeld,
+    Queued,
+    Signal,
+    TooManyHolds,
+    Withdraw,
+    Withdrawn,
+)
+from holdfast.core.settings import Settings
+from holdfast.errors import (
+    LockTimeout,
+    OutcomeUnknown,
+    ReentryLimit,
+    SchemaMismatch,
+    StoreMisconfigured,
+    StoreUnavailable,
+)
+
+SETTINGS = Settings(margin=1.0, backoff=Backoff(first=0.1, most=2.0))
+MINE = Acquire("nightly", "a-1", "worker-7", 30.0, Client("i-1", "alpha", 101), wait=True, limit=3)
+SECOND = Acquire("nightly", "a-1.1", "worker-7", 30.0, Client("i-1", "alpha", 101), wait=True, limit=3)
+HOLDER = Holder("worker-1", "beta", 202, token=7, held_for=3.0)
+WITHDRAW = Withdraw("nightly", "a-1")
+
+
+class Hand:
+    """A clock that stands still until it is set."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Hand:
+    return Hand()
+
+
+def plan_for(clock: Hand, timeout: float | None = 60.0, request: Acquire = MINE, **options):
+    return acquire(request, timeout=timeout, settings=SETTINGS, clock=clock, roll=lambda: 0.0, **options)
+
+
+def result(plan, answer):
+    """Send the last answer, and return what the plan returns."""
+    with pytest.raises(StopIteration) as stopped:
+        plan.send(answer)
+    return stopped.value.value
+
+
+def test_a_grant_is_returned(clock):
+    plan = plan_for(clock)
+    assert next(plan) == MINE
+    grant = result(plan, Granted(token=8, expires_in=30.0, holds=2))
+    assert grant == Grant(
+        key="nightly",
+        attempt="a-1",
+        owner="worker-7",
+        token=8,
+        ttl=30.0,
+        trusted_until=29.0,
+        holds=2,
+        retire=False,
+    )
+
+
+def test_trust_counts_from_before_the_question(clock):
+    """P3: a slow answer must not lengthen it."""
+    plan = plan_for(clock)
+    clock.now = 5.0
+    next(plan)
+    clock.now = 17.0
+    assert result(plan, Granted(8, 30.0)).trusted_until == 5.0 + 30.0 - 1.0
+
+
+def test_trust_counts_from_the_last_question(clock):
+    """P3: that answer speaks of an end that was moved then."""
+    plan = plan_for(clock)
+    next(plan)
+    plan.send(Queued(2, HOLDER, 9.0))
+    clock.now = 8.0
+    assert plan.send(Signal("granted", "nightly", "a-1")) == MINE
+    clock.now = 9.0
+    assert result(plan, Granted(8, 30.0)).trusted_until == 8.0 + 30.0 - 1.0
+
+
+def test_a_lost_answer_is_asked_for_again(clock):
+    """P6: attempts are repeatable, so a lost answer costs a round trip and no more."""
+    plan = plan_for(clock)
+    assert next(plan) == MINE
+    assert plan.throw(OutcomeUnknown()) == Wait("nightly", "a-1", until=0.05)
+    assert plan.send(None) == MINE
+
+
+def test_after_a_lost_answer_the_attempt_is_to_be_retired(clock):
+    """A copy of the request may still be under way."""
+    plan = plan_for(clock)
+    next(plan)
+    plan.throw(OutcomeUnknown())
+    plan.send(None)
+    assert result(plan, Granted(8, 30.0)).retire
+
+
+def test_after_a_request_that_was_certainly_not_applied_nothing_is_under_way(clock):
+    plan = plan_for(clock)
+    next(plan)
+    plan.throw(StoreUnavailable())
+    plan.send(None)
+    assert not result(plan, Granted(8, 30.0)).retire
+
+
+def test_a_transport_that_repeats_requests_makes_every_attempt_one_to_retire(clock):
+    plan = plan_for(clock, retire=True)
+    next(plan)
+    assert result(plan, Granted(8, 30.0)).retire
+
+
+def test_failures_are_spaced_further_and_further_and_success_starts_over(clock):
+    """R11."""
+    plan = plan_for(clock)
+    next(plan)
+    waits = []
+    for _ in range(3):
+        waits.append(plan.throw(StoreUnavailable()).until)
+        plan.send(None)
+    assert waits == [0.05, 0.1, 0.2]
+    plan.send(Queued(2, HOLDER, 9.0))
+    plan.send(Signal("granted", "nightly", "a-1"))
+    assert plan.throw(StoreUnavailable()).until == 0.05
+
+
+def test_failures_are_not_borne_past_the_deadline(clock):
+    plan = plan_for(clock, timeout=0.12)
+    next(plan)
+    plan.throw(StoreUnavailable("busy"))
+    plan.send(None)
+    clock.now = 0.05
+    with pytest.raises(StoreUnavailable, match="busy"):
+        plan.throw(StoreUnavailable("busy"))
+
+
+def test_one_try_is_one_try(clock):
+    plan = plan_for(clock, timeout=0)
+    next(plan)
+    with pytest.raises(StoreUnavailable):
+        plan.throw(StoreUnavailable())
+
+
+def test_without_a_deadline_failures_are_borne_for_ever(clock):
+    plan = plan_for(clock, timeout=None)
+    next(plan)
+    for _ in range(50):
+        assert isinstance(plan.throw(StoreUnavailable()), Wait)
+        clock.now += 1000.0
+        assert plan.send(None) == MINE
+
+
+@pytest.mark.parametrize("error", [SchemaMismatch("old"), StoreMisconfigured("no")])
+def test_other_errors_are_raised_at_once(clock, error):
+    """R11."""
+    plan = plan_for(clock)
+    next(plan)
+    with pytest.raises(type(error)):
+        plan.throw(error)
+
+
+def test_an_unknown_outcome_that_is_given_up_is_withdrawn(clock):
+    """It may have been granted: a lock nobody knows of would be held for a whole ttl."""
+    plan = plan_for(clock, timeout=0)
+    next(plan)
+    assert plan.throw(OutcomeUnknown("lost")) == WITHDRAW
+    with pytest.raises(OutcomeUnknown, match="lost"):
+        plan.send(Withdrawn())
+
+
+def test_a_refusal_is_a_timeout_that_names_the_holder(clock):
+    plan = plan_for(clock, timeout=0)
+    next(plan)
+    with pytest.raises(LockTimeout) as caught:
+        plan.send(Busy(HOLDER, 12.4))
+    error = caught.value
+    assert (error.key, error.holder, error.expires_in, error.waited) == ("nightly", HOLDER, 12.4, 0.0)
+    assert error.position is None
+
+
+def test_a_refusal_leaves_nothing_to_withdraw_unless_a_copy_may_come_again(clock):
+    plan = plan_for(clock, timeout=0, retire=True)
+    next(plan)
+    assert plan.send(Busy(HOLDER, 12.4)) == WITHDRAW
+    with pytest.raises(LockTimeout):
+        plan.send(Withdrawn())
+
+
+def test_too_many_holds_are_an_error(clock):
+    plan = plan_for(clock)
+    next(plan)
+    with pytest.raises(ReentryLimit) as caught:
+        plan.send(TooManyHolds(3))
+    assert (caught.value.holds, caught.value.limit, caught.value.owner) == (3, 3, "worker-7")
+
+
+def test_an_attempt_that_has_ended_is_followed_by_another(clock):
+    """Invariant 8: granted and lost while the answers were lost. It can never hold again."""
+    plan = plan_for(clock)
+    next(plan)
+    assert plan.send(NotHeld("expired")) == SECOND
+    third = plan.send(NotHeld("already"))
+    assert third.attempt == "a-1.2"
+    assert result(plan, Granted(9, 30.0)).attempt == "a-1.2"
+
+
+def test_what_is_withdrawn_is_the_attempt_asked_for_last(clock):
+    plan = plan_for(clock)
+    next(plan)
+    assert plan.send(NotHeld("expired")) == SECOND
+    assert plan.throw(Abandoned()) == Withdraw("nightly", "a-1.1")
+
+
+def test_the_head_waits_for_the_end_of_the_lease(clock):
+    clock.now = 100.0
+    plan = plan_for(clock)
+    next(plan)
+    assert plan.send(Queued(1, HOLDER, 9.0)) == Wait("nightly", "a-1", until=109.0 + TICK)
+    assert plan.send(None) == MINE
+
+
+def test_the_others_wait_for_a_signal_or_the_deadline(clock):
+    """R19: ten thousand waiters are not ten thousand polls."""
+    plan = plan_for(clock)
+    next(plan)
+    assert plan.send(Queued(2, HOLDER, 9.0)) == Wait("nightly", "a-1", until=60.0)
+
+
+def test_without_a_deadline_they_wait_for_a_signal_alone(clock):
+    plan = plan_for(clock, timeout=None)
+    next(plan)
+    assert plan.send(Queued(2, HOLDER, 9.0)) == Wait("nightly", "a-1", until=None)
+
+
+def test_a_lease_that_ends_after_the_deadline_is_not_waited_for(clock):
+    plan = plan_for(clock, timeout=4.0)
+    next(plan)
+    assert plan.send(Queued(1, HOLDER, 9.0)) == Wait("nightly", "a-1", until=4.0)
+
+
+def test_a_grant_signal_is_followed_by_asking_again(clock):
+    """No token is taken from a signal: asking again is the truth."""
+    plan = plan_for(clock)
+    next(plan)
+    plan.send(Queued(2, HOLDER, 9.0))
+    assert plan.send(Signal("granted", "nightly", "a-1")) == MINE
+
+
+def test_one_who_becomes_head_watches_from_then_on(clock):
+    """P8: else nobody would watch the winner's claim run out."""
+    plan = plan_for(clock)
+    next(plan)
+    plan.send(Queued(2, HOLDER, 9.0))
+    clock.now = 3.0
+    head = Signal("head", "nightly", "a-1", expires_in=5.0)
+    assert plan.send(head) == Wait("nightly", "a-1", until=8.0 + TICK)
+    clock.now = 4.0
+    assert plan.send(head) == Wait("nightly", "a-1", until=9.0 + TICK)
+    assert plan.send(None) == MINE
+
+
+def test_queued_again_is_waiting_again(clock):
+    plan = plan_for(clock)
+    next(plan)
+    plan.send(Queued(2, HOLDER, 9.0))
+    plan.send(Signal("granted", "nightly", "a-1"))
+    assert plan.send(Queued(3, HOLDER, 2.0)) == Wait("nightly", "a-1", until=60.0)
+
+
+def test_when_the_deadline_has_come_the_ticket_is_withdrawn_and_the_timeout_explains(clock):
+    plan = plan_for(clock, timeout=4.0)
+    next(plan)
+    plan.send(Queued(2, HOLDER, 9.0))
+    clock.now = 4.0
+    assert plan.send(None) == WITHDRAW
+    with pytest.raises(LockTimeout) as caught:
+        plan.send(Withdrawn())
+    error = caught.value
+    assert (error.waited, error.position, error.holder, error.expires_in) == (4.0, 2, HOLDER, 9.0)
+
+
+def test_a_withdrawal_that_cannot_be_delivered_does_not_hide_the_timeout(clock):
+    """The ticket ends with its patience."""
+    plan = plan_for(clock, timeout=4.0)
+    next(plan)
+    plan.send(Queued(2, HOLDER, 9.0))
+    clock.now = 4.0
+    plan.send(None)
+    with pytest.raises(LockTimeout):
+        plan.throw(StoreUnavailable())
+
+
+def test_a_waiter_whose_store_fails_for_good_withdraws(clock):
+    plan = plan_for(clock)
+    next(plan)
+    plan.send(Queued(2, HOLDER, 9.0))
+    plan.send(Signal("granted", "nightly", "a-1"))
+    assert plan.throw(SchemaMismatch("new")) == WITHDRAW
+    with pytest.raises(SchemaMismatch):
+        plan.send(NotHeld("already"))
+
+
+@pytest.mark.parametrize("moment", ["asking", "backing off", "waiting"])
+def test_whoever_is_interrupted_withdraws(clock, moment):
+    """R21: Ctrl-C, cancellation. The last wish comes before the interruption goes on."""
+    plan = plan_for(clock)
+    next(plan)
+    if moment == "backing off":
+        plan.throw(StoreUnavailable())
+    elif moment == "waiting":
+        plan.send(Queued(1, HOLDER, 9.0))
+    assert plan.throw(Abandoned()) == WITHDRAW
+    with pytest.raises(Abandoned):
+        plan.send(Withdrawn())
+
+
+def test_an_interruption_goes_on_even_if_the_last_wish_fails(clock):
+    plan = plan_for(clock)
+    next(plan)
+    plan.throw(Abandoned())
+    with pytest.raises(Abandoned):
+        plan.throw(OutcomeUnknown())
+
+
+def test_a_plan_that_is_merely_closed_asks_for_nothing(clock):
+    """A closed generator must not yield."""
+    plan = plan_for(clock)
+    next(plan)
+    plan.send(Queued(1, HOLDER, 9.0))
+    plan.close()
+    with pytest.raises(StopIteration):
+        next(plan)

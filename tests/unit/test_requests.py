@@ -1,0 +1,81 @@
+"""Requests and answers: plain values."""
+
+import copy
+import pickle
+from dataclasses import fields, replace
+
+import pytest
+
+from holdfast.core import requests
+from holdfast.core.requests import (
+    DEFAULT_LIMIT,
+    Acquire,
+    Client,
+    Granted,
+    Holder,
+    List,
+    Release,
+    Renew,
+    RenewLease,
+    Request,
+    Sweep,
+    Swept,
+)
+
+CLIENT = Client("i-1", "alpha", 101)
+MINE = Acquire("nightly", "a-1", "ann", 30.0, CLIENT)
+HOLDER = Holder("ann", "alpha", 101, token=8, held_for=3.25)
+REQUESTS = [kind for kind in vars(requests).values() if isinstance(kind, type) and issubclass(kind, Request)]
+
+
+def test_equal_requests_are_equal_and_hash_alike():
+    again = Acquire("nightly", "a-1", "ann", 30.0, CLIENT)
+    assert again == MINE
+    assert hash(MINE) == hash(again)
+    assert replace(MINE, attempt="a-2") != MINE
+    assert Granted(1, 2.0) != Granted(1, 2.0, holds=2)
+
+
+def test_a_batch_is_a_value_too():
+    lease = RenewLease("nightly", "a-1", 8, 30.0)
+    assert Renew((lease,)) == Renew((replace(lease),))
+    assert len({Renew((lease,)), Renew((lease,)), Renew()}) == 2
+
+
+@pytest.mark.parametrize("value", [MINE, HOLDER, Release("k", "a", 1, retire=True), Renew(), Granted(1, 2.0)])
+def test_values_can_be_copied_and_sent_elsewhere(value):
+    assert pickle.loads(pickle.dumps(value)) == value
+    assert copy.deepcopy(value) == value
+
+
+def test_by_default_nobody_waits_and_the_clock_of_the_store_decides():
+    assert (MINE.wait, MINE.now, MINE.limit) == (False, None, DEFAULT_LIMIT)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in REQUESTS if kind not in (Request, requests.History)])
+def test_every_request_that_depends_on_time_can_be_given_it(kind):
+    """So nothing in the conformance suite sleeps."""
+    assert {field.name: field.default for field in fields(kind)}["now"] is None
+
+
+def test_a_list_is_of_everything_unless_said_otherwise():
+    assert List() == List(prefix="", owner=None, type=None, state=None, after="", limit=100)
+
+
+def test_a_sweep_keeps_what_was_used_within_the_hour():
+    assert Sweep().idle == 3600.0
+
+
+def test_a_holder_says_who_where_and_how_long():
+    assert str(HOLDER) == "ann (host alpha, pid 101) for 3.2 s"
+
+
+def test_a_holder_that_has_not_claimed_is_shown_so():
+    assert str(replace(HOLDER, claimed=False)) == (
+        "ann (host alpha, pid 101) for 3.2 s, handed over and not claimed yet"
+    )
+
+
+def test_sweeps_add_up():
+    total = Swept(1, 2, 3, 4, 5, after="k").plus(Swept(10, 20, 30, 40, 50, after=None))
+    assert total == Swept(11, 22, 33, 44, 55, after=None)
