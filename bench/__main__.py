@@ -7,7 +7,7 @@ import sys
 import time
 from importlib import import_module
 
-from bench.measure import machine
+from bench.measure import Others, machine
 from bench.report import show
 
 SECTIONS = {
@@ -33,7 +33,7 @@ def main() -> None:
     known = SECTIONS | ON_REQUEST
     if unknown := [name for name in given.sections if name not in known]:
         parser.error(f"no section is named {', '.join(unknown)}; there are {', '.join(known)}")
-    about = machine()
+    about, others = machine(), Others()
     sys.stdout.write(f"{about}\n")
     results = []
     for name in given.sections or SECTIONS:
@@ -44,10 +44,13 @@ def main() -> None:
         results.append((name, section, lines))
     scored = [line for _, _, lines in results for line in lines if line.met is not None]
     sys.stdout.write(f"\n{sum(line.met for line in scored)} of {len(scored)} targets met\n")
+    busy = others.share()
+    busy_text = "" if busy is None else f"Other work used {busy:.0%} of the machine meanwhile."
+    sys.stdout.write(f"{busy_text}\n")
     if not given.sections and not given.quick:
         from bench.page import write  # draws, which takes a while to import
 
-        write(about, results)
+        write(about, busy_text, results)
 
 
 if __name__ == "__main__":

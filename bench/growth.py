@@ -58,7 +58,13 @@ def run(quick: bool) -> list[Line]:
     cost = {name: 1 / rate for name, rate in (pairs | handed).items()}
     cases = [
         (f"a pair, {count(rows)} idle locks", "full", "empty", "empty file", "Any lock of them, at random."),
-        (f"a pair, {count(waiters)} waiters elsewhere", "waited", "empty", "empty file", "Waiting for a hundred other locks."),
+        (
+            f"a pair, {count(waiters)} waiters elsewhere",
+            "waited",
+            "empty",
+            "empty file",
+            "Waiting for a hundred other locks.",
+        ),
         (
             f"a hand-over, {count(waiters)} waiters",
             "many",
@@ -165,7 +171,11 @@ def look(empty: Any, full: Any, rows: int, quick: bool) -> list[Line]:
     middle = row_key(rows // 4)
     old = row_key(rows * 3 // 4)
     asked = [
-        ("list by owner, a page of 100", List(owner="somebody"), "Of an owner who holds one lock in a thousand."),
+        (
+            "list by owner, a page of 100",
+            List(owner="somebody"),
+            "Of an owner who holds one lock in a thousand.",
+        ),
         ("list by prefix, a page of 100", List(prefix=middle[:-3]), "A prefix in the middle of the keys."),
         ("list held locks, a page of 100", List(state="held"), "From the start: free locks are passed over."),
         ("sweep step of 500, nothing to forget", Sweep(limit=500, after=middle), "Walks 500 locks in use."),

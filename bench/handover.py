@@ -74,6 +74,8 @@ def run(quick: bool) -> list[Line]:
             ours.cross / theirs.cross,
             20.0,
             means="Grants that went to another process than the one before, beside filelock's.",
+            data={"holdfast": ours.cross, "filelock": theirs.cross, "portalocker": others.cross},
+            data_title="8 processes, one lock: hand-overs a second",
         ),
         Line(
             "release → entry, p50",
@@ -108,6 +110,12 @@ def run(quick: bool) -> list[Line]:
             least=False,
             unit="ms",
             means="The longest that any process waited from asking to being in.",
+            data={
+                "holdfast": ours.worst * 1e3,
+                "filelock": theirs.worst * 1e3,
+                "portalocker": others.worst * 1e3,
+            },
+            data_title="… and the longest wait of any of them, ms",
         ),
         Line(
             "max/min share",
@@ -118,6 +126,8 @@ def run(quick: bool) -> list[Line]:
             least=False,
             unit="",
             means="Grants of the luckiest process over those of the unluckiest.",
+            data={"holdfast": ours.share, "filelock": theirs.share, "portalocker": others.share},
+            data_title="… and the luckiest's grants over the unluckiest's",
         ),
         Line(
             "work per hand-over",
@@ -164,9 +174,7 @@ def sum_up(entries: list[list[Entry]], seconds: float) -> Result:
     ordered = [each for each in ordered if each[0] < stop]
     tokens = [entry[0] for _, _, entry in ordered if entry[0]]
     assert tokens == sorted(set(tokens)), "tokens did not rise in the order of entering"
-    gaps = [
-        new[2][2] - old[2][3] for old, new in zip(ordered, ordered[1:], strict=False) if old[1] != new[1]
-    ]
+    gaps = [new[2][2] - old[2][3] for old, new in zip(ordered, ordered[1:], strict=False) if old[1] != new[1]]
     return Result(
         cross=len(gaps) / seconds,
         p50=percentile(gaps, 0.5) / 1e9,
@@ -329,7 +337,9 @@ def per_hand_over(seconds: float) -> tuple[float, float, float]:
         bare.create(file)
         seen = together(counting_worker, WORKERS, seconds, file)
     entries = sum(each["entries"] for each in seen)
-    return tuple(sum(each[name] for each in seen) / entries for name in ("requests", "transactions", "statements"))
+    return tuple(
+        sum(each[name] for each in seen) / entries for name in ("requests", "transactions", "statements")
+    )
 
 
 def waiting_cpu(seconds: float) -> float:

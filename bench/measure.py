@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from statistics import median
 
 Loop = Callable[[int], object]  # does a thing so many times
@@ -64,6 +65,37 @@ def machine() -> str:
         f" {platform.python_implementation()} {platform.python_version()},"
         f" SQLite {sqlite3.sqlite_version}, one fsync {fsync() * 1e6:.0f} µs"
     )
+
+
+class Others:
+    """How much of the machine others used meanwhile; None where the system does not tell."""
+
+    def __init__(self) -> None:
+        self._started = (time.monotonic(), _busy(), _own())
+
+    def share(self) -> float | None:
+        """Return the part of all cores that was busy, and not with us."""
+        since, busy, own = self._started
+        now = _busy()
+        if busy is None or now is None:
+            return None
+        used = now - busy - (_own() - own)
+        return max(used, 0.0) / (time.monotonic() - since) / (os.cpu_count() or 1)
+
+
+def _busy() -> float | None:
+    try:
+        user, nice, system, _, _, irq, softirq, steal = map(
+            int, Path("/proc/stat").read_text().split(None, 9)[1:9]
+        )
+    except (OSError, ValueError):
+        return None
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _own() -> float:
+    used = [getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def fsync() -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,13 @@ class Line:
     least: bool = True  # the target is a floor; else a ceiling
     unit: str = "×"  # of ratio and target
     means: str = ""  # for the page: what this line tells
+    label: str = ""  # for the picture, where *what* alone would not do
+    data: dict[str, float] = field(default_factory=dict)  # for the picture: ourselves and peers
+    data_title: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.label or self.what
 
     @property
     def met(self) -> bool | None:
@@ -60,7 +67,9 @@ def show(title: str, lines: Iterable[Line]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     out = [f"\n{title}"]
     for row in rows:
-        out.append("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        out.append(
+            "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
     sys.stdout.write("\n".join(out) + "\n")
     sys.stdout.flush()
 

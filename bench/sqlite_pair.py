@@ -20,7 +20,7 @@ from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
 
 TITLE = "sqlite: one uncontended pair"
-KEYS = 1000
+KEYS = 200
 CLIENT = Client(bare.WHO["instance"], bare.WHO["host"], bare.WHO["pid"])
 
 Keys = Callable[[], str]
@@ -40,6 +40,7 @@ def run(quick: bool) -> list[Line]:
                 public / bare_rate,
                 0.6,
                 means="`with locks.hold(key): pass` with renewal, beside the same two statements through sqlite3.",
+                label=f"SQLite pair, {which}",
             )
         )
         if synchronous == "normal" and distinct:
@@ -59,7 +60,12 @@ def run(quick: bool) -> list[Line]:
 def split(seen: dict[str, float]) -> list[Line]:
     """Say where the time between the bare statements and the public API goes."""
     cost = {name: 1 / rate for name, rate in seen.items()}
-    steps = [("bare", "statements"), ("store", "the store"), ("plan", "plans"), ("public", "lease and keeper")]
+    steps = [
+        ("bare", "statements"),
+        ("store", "the store"),
+        ("plan", "plans"),
+        ("public", "lease and keeper"),
+    ]
     lines = [
         Line("… of it the two statements", microseconds(cost["bare"]), "", cost["bare"] / cost["public"])
     ]
@@ -86,7 +92,13 @@ def layers(synchronous: str, distinct: bool, quick: bool) -> dict[str, float]:
     with folder() as place:
         loops: dict[str, Any] = {}
         closing = []
-        for name, make in (("bare", _bare), ("store", _store), ("plan", _plan), ("public", _public), ("async", _async)):
+        for name, make in (
+            ("bare", _bare),
+            ("store", _store),
+            ("plan", _plan),
+            ("public", _public),
+            ("async", _async),
+        ):
             file = place / f"{name}.db"
             bare.create(file, synchronous)
             loops[name], close = make(file, synchronous, keys)

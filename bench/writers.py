@@ -101,9 +101,7 @@ def contest(worker: Callable[..., Any], seconds: float, *args: Any, workers: int
     return Result(sum(pairs) / seconds, max(pairs) / max(min(pairs), 1), max(w for _, w in results) / 1e9)
 
 
-def holdfast_worker(
-    index: int, ready: Ready, file: Path, synchronous: str, turn: str
-) -> tuple[int, int]:
+def holdfast_worker(index: int, ready: Ready, file: Path, synchronous: str, turn: str) -> tuple[int, int]:
     turns.install(turn)
     with Holdfast(f"sqlite:///{file}?synchronous={synchronous}") as locks:
         held: list[Any] = []

@@ -17,7 +17,7 @@ def cron(folder: str, day: str, late: float) -> None:
     time.sleep(late)
     with Holdfast(f"sqlite:///{folder}/locks.db") as locks:
 
-        @locks.guarded(lambda day: f"nightly-report:{day}", on_busy="skip")
+        @locks.guarded(key_from=lambda day: f"nightly-report:{day}", on_busy="skip")
         def report(day: str) -> str:
             done = Path(folder, f"report-{day}.txt")
             if done.exists():

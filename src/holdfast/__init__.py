@@ -10,6 +10,7 @@ with locks.hold("workflow:123", ttl=30, timeout=5) as lease:
 from typing import TYPE_CHECKING
 
 from holdfast.core import keys
+from holdfast.core.backoff import Backoff
 from holdfast.core.events import Event
 from holdfast.core.requests import Broken, Holder, LockView, Swept, Waiter
 from holdfast.core.settings import Settings
@@ -33,7 +34,8 @@ from holdfast.stdlock import Lock
 from holdfast.sync import Hold, Holdfast, Lease
 
 if TYPE_CHECKING:
-    from holdfast.aio import AsyncHold, AsyncHoldfast, AsyncLease, AsyncLock
+    from holdfast.aio import AsyncHold, AsyncHoldfast, AsyncLease
+    from holdfast.stdlock import AsyncLock
 
 __version__ = "0.1.0"
 
@@ -42,6 +44,7 @@ __all__ = [
     "AsyncHoldfast",
     "AsyncLease",
     "AsyncLock",
+    "Backoff",
     "Broken",
     "Closed",
     "Event",

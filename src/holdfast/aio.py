@@ -9,6 +9,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
@@ -16,12 +17,12 @@ from holdfast import errors
 from holdfast.client import (
     BaseClient,
     BaseLease,
+    Guard,
     HoldOptions,
     LeaseOptions,
     OnBusy,
     Wish,
-    check_on_busy,
-    key_of,
+    check_options,
     with_note,
 )
 from holdfast.clock import boot_time
@@ -31,6 +32,7 @@ from holdfast.core.plans import Abandoned, Plan, Wait, ask
 from holdfast.core.requests import (
     Acquire,
     Broken,
+    List,
     LockState,
     LockView,
     Queued,
@@ -72,6 +74,7 @@ class AsyncHoldfast(BaseClient):
 
     def hold(self, key: str, **options: Unpack[HoldOptions]) -> AsyncHold:
         """Hold the lock for the time of an ``async with`` block. The options are those of `Holdfast.hold`."""
+        check_options(options)
         return AsyncHold(self, key, options)
 
     async def acquire(self, key: str, **options: Unpack[HoldOptions]) -> AsyncLease:
@@ -88,8 +91,9 @@ class AsyncHoldfast(BaseClient):
     @overload
     def guarded(
         self,
-        key: str | Callable[P, str] | None = ...,
+        key: str | None = ...,
         *,
+        key_from: Callable[P, str] | None = ...,
         on_busy: Literal["wait", "raise"] = ...,
         **options: Unpack[HoldOptions],
     ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]: ...
@@ -97,23 +101,25 @@ class AsyncHoldfast(BaseClient):
     @overload
     def guarded(
         self,
-        key: str | Callable[P, str] | None = ...,
+        key: str | None = ...,
         *,
+        key_from: Callable[P, str] | None = ...,
         on_busy: Literal["skip"],
         **options: Unpack[HoldOptions],
     ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T | None]]]: ...
 
     def guarded(
         self,
-        key: str | Callable[..., str] | None = None,
+        key: Any = None,
         *,
+        key_from: Callable[..., str] | None = None,
         on_busy: OnBusy = "wait",
         **options: Unpack[HoldOptions],
     ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
         """Run a coroutine function only while holding a lock: see `Holdfast.guarded`."""
-        check_on_busy(on_busy)
-        if on_busy != "wait":
-            options["timeout"] = 0
+        if callable(key):
+            return self.guarded()(key)  # type: ignore[return-value]
+        guard = Guard(key, key_from, on_busy, options)
 
         def decorate(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
             if not inspect.iscoroutinefunction(function):
@@ -124,7 +130,7 @@ class AsyncHoldfast(BaseClient):
             @functools.wraps(function)
             async def guarded_function(*args: Any, **kwargs: Any) -> Any:
                 try:
-                    lease = await self.acquire(key_of(key, function, args, kwargs), **options)
+                    lease = await self.acquire(guard.key_of(function, args, kwargs), **guard.options)
                 except errors.LockTimeout:
                     if on_busy == "skip":
                         return None
@@ -144,7 +150,7 @@ class AsyncHoldfast(BaseClient):
         """Look at one lock: who holds it, who waits. None if the key was never used, or long ago."""
         return await self._ask(self._inspecting(key))
 
-    async def list(
+    def list(
         self,
         prefix: str = "",
         *,
@@ -153,14 +159,16 @@ class AsyncHoldfast(BaseClient):
         state: LockState | None = None,
     ) -> AsyncIterator[LockView]:
         """Look at many locks, in the order of their keys. They are fetched a page at a time."""
-        after = ""
+        return self._pages(self._listing(prefix, owner, type, state))
+
+    async def _pages(self, request: List) -> AsyncIterator[LockView]:
         while True:
-            page = await self._ask(self._listing(prefix, owner, type, state, after))
+            page = await self._ask(request)
             for view in page.locks:
                 yield view
             if page.after is None:
                 return
-            after = page.after
+            request = replace(request, after=page.after)
 
     async def history(self, key: str, *, limit: int = 100) -> tuple[Event, ...]:
         """Return what happened to a lock, oldest first: as much as the *history* setting keeps."""
@@ -391,6 +399,9 @@ class AsyncLease(BaseLease):
 
 class AsyncHold:
     """What `AsyncHoldfast.hold` returns: acquires on entering the block, releases on leaving it."""
+
+    def __repr__(self) -> str:
+        return f"<AsyncHold {self._key!r} {self._lease or 'not entered'}>"
 
     def __init__(self, client: AsyncHoldfast, key: str, options: HoldOptions) -> None:
         self._client = client

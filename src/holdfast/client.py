@@ -11,7 +11,7 @@ from holdfast import errors, exits, identity
 from holdfast.clock import boot_time
 from holdfast.core import keys, plans
 from holdfast.core.data import data
-from holdfast.core.keeper import Kept
+from holdfast.core.keeper import Kept, loss_reason
 from holdfast.core.plans import Grant, Plan
 from holdfast.core.requests import (
     Acquire,
@@ -102,9 +102,7 @@ class BaseClient:
     def _start(self) -> None:
         self._attempts = identity.Attempts()
         self._mailboxes: dict[str, Mailbox] = {}
-        self._keeping = KeeperThread(
-            self._store, self.settings, on_signal=self._on_signal, on_lost=_tell_holder
-        )
+        self._keeping = KeeperThread(self._store, self.settings, self._on_signal)
         self._store.listen(self._on_signal)
 
     @property
@@ -151,7 +149,7 @@ class BaseClient:
         request = Acquire(
             key=keys.validate(key),
             attempt=self._attempts.new(),
-            owner=identity.current_owner() if owner is None else identity.check_owner(owner),
+            owner=identity.current_owner() if owner is None else identity.check_name(owner, "owner"),
             ttl=length,
             client=self._client,
             wait=patience != 0,
@@ -183,28 +181,27 @@ class BaseClient:
     def _reading_history(self, key: str, limit: int) -> History:
         return History(keys.validate(key), _whole(limit, "limit"))
 
-    def _listing(
-        self, prefix: str, owner: str | None, type: str | None, state: LockState | None, after: str
-    ) -> List:
+    def _listing(self, prefix: str, owner: str | None, type: str | None, state: LockState | None) -> List:
         if state not in (None, "held", "expired", "free"):
             raise errors.SettingsError(f"state is {state!r}; it must be 'held', 'expired' or 'free'")
         return List(
             prefix=keys.validate(prefix) if prefix else "",
-            owner=owner if owner is None else identity.check_owner(owner),
+            owner=owner if owner is None else identity.check_name(owner, "owner"),
             type=type if type is None else keys.validate(type),
             state=state,
-            after=after,
         )
 
     def _breaking(self, key: str, reason: str, by: str | None, token: int | None) -> Break:
         if not isinstance(reason, str) or not reason.strip():
             raise errors.SettingsError("a lock is broken for a reason: say which, it goes into the history")
-        if not _is_text(reason):
-            raise errors.SettingsError(f"reason {reason!r} has a character that no database can keep")
         if token is not None and (isinstance(token, bool) or not isinstance(token, int)):
             raise errors.SettingsError(f"token is {token!r}; it must be a lease's token")
-        name = self._client.host if by is None else identity.check_owner(by, "by")
-        return Break(keys.validate(key), name, reason, token)
+        return Break(
+            key=keys.validate(key),
+            by=self._client.host if by is None else identity.check_name(by, "by"),
+            reason=identity.check_name(reason, "reason", longest=1000),
+            token=token,
+        )
 
     def _sweeping(self, limit: int, after: str) -> Sweep:
         return Sweep(_whole(limit, "limit"), after)
@@ -231,11 +228,11 @@ class BaseClient:
             for kept in self._keeping.kept()
         ]
         requests += [Withdraw(key, attempt) for key, attempt in self._keeping.tickets()]
-        for request in requests:
+        for left in range(len(requests), 0, -1):
             try:
-                self._store.execute(request)
+                self._store.execute(requests[-left])
             except errors.HoldfastError as error:
-                log().warning("could not give back %r: %s", request, error)
+                log().warning("could not give back %d leases and tickets: %s", left, error)
                 return  # the others would fare no better, and their leases end by themselves
 
     def _shut(self) -> None:
@@ -248,8 +245,8 @@ class BaseClient:
         self._keeping.stop()
         self._give_everything_back()
         for each in kept:
-            if each.lose("client closed"):
-                _tell_holder(each)
+            each.lose("client closed")
+            self._keeping.tell(each)
         self._store.close()
         for attempt, mailbox in list(self._mailboxes.items()):
             mailbox.put(Signal("granted", "", attempt))  # whoever still waits asks again, and is refused
@@ -349,7 +346,8 @@ class BaseLease:
             raise errors.NotHeld(
                 self.key,
                 f"its owner is {self.owner}, not the current task or thread",
-                detail="pass owner= when acquiring to let a lease travel",
+                detail="pass owner= when acquiring to let a lease travel; asyncio.wait_for() acquires in a"
+                " task of its own, use timeout= instead",
             )
         client._keeping.drop(kept.grant.attempt)  # noqa: SLF001
         if kept.lost is not None and kept.lost.reason == "client closed":
@@ -367,13 +365,12 @@ class BaseLease:
                 raise loss.copy() from error
             raise
         self._released = True
-        if kept.lost is not None:
-            raise kept.lost.copy()
         if isinstance(answer, NotHeld):
-            if answer.why == "already":  # two at once
+            if answer.why == "already" and kept.lost is None:  # two at once
                 raise errors.NotHeld(self.key, "released already")
-            kept.lose(answer.why, by=answer.by, detail=answer.reason)
-            assert kept.lost is not None
+            kept.lose(loss_reason(answer.why), by=answer.by, detail=answer.reason)
+        if kept.lost is not None:
+            client._keeping.tell(kept)  # noqa: SLF001
             raise kept.lost.copy()
 
 
@@ -383,33 +380,41 @@ def _whole(value: object, name: str) -> int:
     return value
 
 
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # a lone surrogate
-        return False
-    return "\0" not in value
-
-
-def _tell_holder(kept: Kept) -> None:
-    log().warning("%s", kept.lost)
-    if kept.tell is not None:
-        kept.tell()
-
-
 def with_note(error: BaseException, problem: errors.HoldfastError) -> None:
     """Tell of a second problem without hiding the first."""
     error.add_note(f"holdfast: while leaving the block, {problem}")
 
 
-def key_of(key: str | Callable[..., str] | None, function: Callable[..., Any], args: Any, kwargs: Any) -> str:
-    """Return the key of one call of a guarded function."""
-    if key is None:
-        return f"{function.__module__}.{function.__qualname__}"
-    return key if isinstance(key, str) else key(*args, **kwargs)
+@data
+class Guard:
+    """How a function is guarded, checked when it is decorated."""
+
+    key: str | None
+    key_from: Callable[..., str] | None
+    on_busy: OnBusy
+    options: HoldOptions
+
+    def __post_init__(self) -> None:
+        if self.on_busy not in ("wait", "skip", "raise"):
+            raise errors.SettingsError(f"on_busy is {self.on_busy!r}; it must be 'wait', 'skip' or 'raise'")
+        if self.key is not None and self.key_from is not None:
+            raise errors.SettingsError("give either a key or key_from, not both")
+        if self.key is not None:
+            keys.validate(self.key)
+        check_options(self.options)
+        if self.on_busy != "wait":
+            if self.options.get("timeout"):
+                raise errors.SettingsError(f"timeout= is for on_busy='wait', not for {self.on_busy!r}")
+            self.options["timeout"] = 0
+
+    def key_of(self, function: Callable[..., Any], args: Any, kwargs: Any) -> str:
+        """Return the key for one call."""
+        if self.key_from is not None:
+            return self.key_from(*args, **kwargs)
+        return self.key or f"{function.__module__}.{function.__qualname__}"
 
 
-def check_on_busy(on_busy: str) -> None:
-    """Raise unless it is one of the choices."""
-    if on_busy not in ("wait", "skip", "raise"):
-        raise errors.SettingsError(f"on_busy is {on_busy!r}; it must be 'wait', 'skip' or 'raise'")
+def check_options(options: HoldOptions) -> None:
+    """Refuse a misspelt option where it is written, not where the lock is taken."""
+    if unknown := options.keys() - HoldOptions.__optional_keys__:
+        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")

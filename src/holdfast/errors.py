@@ -104,9 +104,7 @@ class ReentryLimit(HoldfastError, RuntimeError):
             if limit == 1
             else "is a release missing, or the recursion endless?"
         )
-        super().__init__(
-            f"{key!r} is already held {holds} times by {owner}, and the limit is {limit}: {hint}"
-        )
+        super().__init__(f"{key!r} has {holds} of at most {limit} holds by {owner} already: {hint}")
 
 
 class Closed(HoldfastError, RuntimeError):

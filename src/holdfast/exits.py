@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
 import threading
 import weakref
 from typing import Protocol
@@ -53,6 +54,7 @@ def register(client: Leaving) -> None:
             os.register_at_fork(
                 before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork
             )
+        _leave_multiprocessing()
     _handle_sigterm()
 
 
@@ -105,3 +107,12 @@ def _after_fork() -> None:
     identity.after_fork()
     for client in list(_clients):
         client.after_fork()
+    if util := sys.modules.get("multiprocessing.util"):
+        # A child of multiprocessing forgets its parent's finalizers before it runs these.
+        util.register_after_fork(_leave_multiprocessing, lambda function: function())
+
+
+def _leave_multiprocessing() -> None:
+    """Leave well from a forked child of multiprocessing, too: it ends without running `atexit`."""
+    if util := sys.modules.get("multiprocessing.util"):
+        util.Finalize(None, _leave, exitpriority=0)

@@ -17,7 +17,6 @@ from typing import Any
 from holdfast.core.requests import Client
 from holdfast.errors import SettingsError
 
-MAX_OWNER = 255
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _threads = threading.local()
@@ -68,13 +67,13 @@ def current_owner() -> str:
         return _threads.owner  # type: ignore[no-any-return]
 
 
-def check_owner(owner: object, what: str = "owner") -> str:
-    """Return *owner* if it can name one."""
-    if not isinstance(owner, str) or not 1 <= len(owner) <= MAX_OWNER:
-        raise SettingsError(f"{what} is {owner!r}; it must be a string of 1 to {MAX_OWNER} characters")
-    if _UNPRINTABLE.search(owner):
-        raise SettingsError(f"{what} {owner!r} has a character that cannot be printed")
-    return owner
+def check_name(name: object, what: str, *, longest: int = 255) -> str:
+    """Return *name* if others can be told it as the *what*: text that is not too long and can be printed."""
+    if not isinstance(name, str) or not 1 <= len(name) <= longest:
+        raise SettingsError(f"{what} is {name!r}; it must be a string of 1 to {longest} characters")
+    if _UNPRINTABLE.search(name):
+        raise SettingsError(f"{what} {name!r} has a character that cannot be printed")
+    return name
 
 
 def after_fork() -> None:

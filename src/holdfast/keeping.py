@@ -31,14 +31,11 @@ class KeeperThread:
         self,
         store: Store,
         settings: Settings,
-        *,
         on_signal: Callable[[Signal], None],
-        on_lost: Callable[[Kept], None],
     ) -> None:
         self._store = store
         self._settings = settings
         self._on_signal = on_signal
-        self._on_lost = on_lost
         self._keeper = Keeper(settings, random.random)
         self._mutex = threading.Lock()
         self._changed = threading.Condition(self._mutex)
@@ -87,6 +84,14 @@ class KeeperThread:
             now = boot_time()
             self._keeper.hurry(attempt, now)
             self._look_at(now)
+
+    def tell(self, kept: Kept) -> None:
+        """Tell the holder that its lease is lost: once, whoever notices first."""
+        with self._mutex:
+            tell, kept.tell = kept.tell, None
+        if tell is not None:
+            log().warning("%s", kept.lost)
+            tell()
 
     def kept(self) -> list[Kept]:
         """Return all leases that are kept."""
@@ -166,7 +171,7 @@ class KeeperThread:
     def _tell(self, lost: list[Kept]) -> None:
         for kept in lost:
             try:
-                self._on_lost(kept)
+                self.tell(kept)
             except BaseException as error:  # noqa: BLE001 - a user's sys.exit() ends a thread, but not this one
                 log().error("telling of %s failed: %r", kept.lost, error)
 

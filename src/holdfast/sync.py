@@ -9,6 +9,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
@@ -16,12 +17,12 @@ from holdfast import errors
 from holdfast.client import (
     BaseClient,
     BaseLease,
+    Guard,
     HoldOptions,
     LeaseOptions,
     OnBusy,
     Wish,
-    check_on_busy,
-    key_of,
+    check_options,
     with_note,
 )
 from holdfast.clock import boot_time
@@ -31,6 +32,7 @@ from holdfast.core.plans import Abandoned, Plan, Wait, ask
 from holdfast.core.requests import (
     Acquire,
     Broken,
+    List,
     LockState,
     LockView,
     Queued,
@@ -79,6 +81,7 @@ class Holdfast(BaseClient):
         - *limit*: how often the owner may enter again; 1 for not at all.
         - *on_lost*: called with the `LeaseLost` when that happens, from the keeper's thread.
         """
+        check_options(options)
         return Hold(self, key, options)
 
     def acquire(self, key: str, **options: Unpack[HoldOptions]) -> Lease:
@@ -95,8 +98,9 @@ class Holdfast(BaseClient):
     @overload
     def guarded(
         self,
-        key: str | Callable[P, str] | None = ...,
+        key: str | None = ...,
         *,
+        key_from: Callable[P, str] | None = ...,
         on_busy: Literal["wait", "raise"] = ...,
         **options: Unpack[HoldOptions],
     ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
@@ -104,27 +108,29 @@ class Holdfast(BaseClient):
     @overload
     def guarded(
         self,
-        key: str | Callable[P, str] | None = ...,
+        key: str | None = ...,
         *,
+        key_from: Callable[P, str] | None = ...,
         on_busy: Literal["skip"],
         **options: Unpack[HoldOptions],
     ) -> Callable[[Callable[P, T]], Callable[P, T | None]]: ...
 
     def guarded(
         self,
-        key: str | Callable[..., str] | None = None,
+        key: Any = None,
         *,
+        key_from: Callable[..., str] | None = None,
         on_busy: OnBusy = "wait",
         **options: Unpack[HoldOptions],
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Run a function only while holding a lock.
 
-        *key* may be computed from the call's arguments; by default it is the function's name. *on_busy*:
-        ``wait`` (at most *timeout*, then raise), ``skip`` (return None), or ``raise`` `LockTimeout`.
+        *key* is the function's name by default; *key_from* computes it from the call's arguments.
+        *on_busy*: ``wait`` (at most *timeout*, then raise), ``skip`` (return None), or ``raise``.
         """
-        check_on_busy(on_busy)
-        if on_busy != "wait":
-            options["timeout"] = 0
+        if callable(key):
+            return self.guarded()(key)  # type: ignore[return-value]
+        guard = Guard(key, key_from, on_busy, options)
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
             deferred = (
@@ -141,7 +147,7 @@ class Holdfast(BaseClient):
             @functools.wraps(function)
             def guarded_function(*args: Any, **kwargs: Any) -> Any:
                 try:
-                    lease = self.acquire(key_of(key, function, args, kwargs), **options)
+                    lease = self.acquire(guard.key_of(function, args, kwargs), **guard.options)
                 except errors.LockTimeout:
                     if on_busy == "skip":
                         return None
@@ -170,13 +176,15 @@ class Holdfast(BaseClient):
         state: LockState | None = None,
     ) -> Iterator[LockView]:
         """Look at many locks, in the order of their keys. They are fetched a page at a time."""
-        after = ""
+        return self._pages(self._listing(prefix, owner, type, state))
+
+    def _pages(self, request: List) -> Iterator[LockView]:
         while True:
-            page = self._ask(self._listing(prefix, owner, type, state, after))
+            page = self._ask(request)
             yield from page.locks
             if page.after is None:
                 return
-            after = page.after
+            request = replace(request, after=page.after)
 
     def history(self, key: str, *, limit: int = 100) -> tuple[Event, ...]:
         """Return what happened to a lock, oldest first: as much as the *history* setting keeps."""
@@ -385,6 +393,9 @@ class Lost(threading.Event):
 
 class Hold:
     """What `Holdfast.hold` returns: acquires on entering the block, releases on leaving it."""
+
+    def __repr__(self) -> str:
+        return f"<Hold {self._key!r} {self._lease or 'not entered'}>"
 
     def __init__(self, client: Holdfast, key: str, options: HoldOptions) -> None:
         self._client = client

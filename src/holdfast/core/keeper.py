@@ -152,7 +152,7 @@ class Keeper:
             if said.outcome == "unknown":
                 self._postpone(kept, "the store could not look in time", asked)
             elif said.outcome == "lost":
-                kept.lose(_reason(said.why), by=said.by, detail=said.reason)
+                kept.lose(loss_reason(said.why), by=said.by, detail=said.reason)
                 self.drop(lease.attempt)
                 lost.append(kept)
             elif kept.lost is None:
@@ -198,5 +198,6 @@ class Keeper:
         kept.renew_at = now + self.settings.backoff.delay(kept.failures, self.roll())
 
 
-def _reason(why: str | None) -> str:
+def loss_reason(why: str | None) -> str:
+    """Return what a holder is told who is not one any more."""
     return "released" if why == "already" else why or "unknown"

@@ -64,6 +64,10 @@ class Settings:
             )
         if isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1:
             raise SettingsError(f"limit is {self.limit!r}; it must be a whole number, 1 or more")
+        if self.max_hold == 0:
+            raise SettingsError("max_hold is 0; use None for no limit")
+        if not isinstance(self.backoff, Backoff):
+            raise SettingsError(f"backoff is {self.backoff!r}; it must be a Backoff")
         if self.sweep_every == 0:
             raise SettingsError("sweep_every is 0; use None to switch sweeping off")
         if self.history not in HISTORY_LEVELS:

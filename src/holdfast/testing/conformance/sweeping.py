@@ -99,14 +99,15 @@ class Sweeping:
         assert ask.take("b-1", now=50.0).token == first + 1
 
     def test_the_floor_is_never_lowered(self, ask: Asker) -> None:
-        """P1: whichever of the forgotten keys comes back."""
-        tokens = {}
-        for key, now in (("high", 1000.0), ("low", 500.0)):
-            tokens[key] = ask.take("a-1", now=now, key=key).token
-            ask.release("a-1", tokens[key], now=now, key=key)
-            assert ask.sweep(now=1000.0, idle=0.0).locks == 1
-        for key, first in tokens.items():
-            assert ask.take("b-1", now=50.0, key=key).token > first
+        """P1: forgetting a low token after a high one does not forget the high one."""
+        low = ask.take("a-1", now=500.0, key="low", ttl=HOUR).token
+        high = ask.take("a-1", now=1000.0, key="high").token
+        ask.release("a-1", high, now=1000.0, key="high")
+        assert ask.sweep(now=1000.0, idle=0.0).locks == 1
+        ask.release("a-1", low, now=1001.0, key="low")
+        assert ask.sweep(now=1001.0, idle=0.0).locks == 1
+        assert ask.take("b-1", now=50.0, key="high").token > high
+        assert ask.take("b-1", now=50.0, key="low").token > low
 
     def test_the_floor_holds_for_the_first_waiters_of_a_key_too(self, ask: Asker) -> None:
         """P1, by way of a hand-over."""

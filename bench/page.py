@@ -1,0 +1,51 @@
+"""Write the page of a full run, docs/benchmarks/README.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bench.picture import draw
+from bench.report import HEAD, Line
+
+PLACE = Path(__file__).parent.parent / "docs" / "benchmarks"
+
+INTRODUCTION = """\
+# Benchmarks
+
+![How far each measurement is from its target, and how a contended lock goes round](benchmarks.svg)
+
+Written by `make bench`; do not edit. Everything on this page comes from one run, on {machine}. {busy}
+
+Absolute figures move from machine to machine and from run to run. So each is measured beside something else, in
+turns within the same run, and what counts is the ratio. Figures are medians of the rounds, except where a line says
+*worst*. A target that is not met fails nothing: it is a thing to work on.
+"""
+
+
+def write(machine: str, busy: str, results: list[tuple[str, Any, list[Line]]]) -> None:
+    """Write the page and the picture."""
+    PLACE.mkdir(parents=True, exist_ok=True)
+    parts = [INTRODUCTION.format(machine=machine, busy=busy)]
+    for name, section, lines in results:
+        parts.append(f"## {section.TITLE[0].upper()}{section.TITLE[1:]}\n")
+        parts.append(_table(lines))
+        parts.append(_meanings(lines))
+        parts.append(f"Again: `python -m bench {name}`\n")
+    (PLACE / "README.md").write_text("\n".join(parts), "utf-8")
+    draw(PLACE / "benchmarks.svg", [line for _, _, lines in results for line in lines])
+
+
+def _table(lines: list[Line]) -> str:
+    rows = ["| " + " | ".join(HEAD) + " |", "|---|---:|---|---:|---:|---|"]
+    rows += ["| " + " | ".join(cell.replace("|", "\\|") for cell in line.cells) + " |" for line in lines]
+    return "\n".join(rows) + "\n"
+
+
+def _meanings(lines: list[Line]) -> str:
+    """Explain each line once: neighbours that mean the same share the words."""
+    seen: dict[str, list[str]] = {}
+    for line in lines:
+        if line.means:
+            seen.setdefault(line.means, []).append(line.what.removeprefix("… "))
+    return "\n".join(f"- *{'; '.join(names)}*: {means}" for means, names in seen.items()) + "\n"
