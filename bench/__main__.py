@@ -20,7 +20,7 @@ SECTIONS = {
     "import": "bench.importing",
     "crash": "bench.crash",
 }
-ON_REQUEST = {"turns": "bench.turns"}
+ON_REQUEST = {"queueing": "bench.queueing"}
 
 
 def main() -> None:

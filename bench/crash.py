@@ -30,8 +30,8 @@ def run(quick: bool) -> list[Line]:
             200.0,
             least=False,
             unit="ms",
-            means="A process is killed with SIGKILL right after it was granted the lock; how much more than the"
-            " ttl after its asking the process that waits is in, at worst.",
+            means="A process is killed with SIGKILL right after it was granted the lock; how much more than"
+            " the ttl after its asking the process that waits is in, at worst.",
         )
     ]
 

@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from statistics import median
@@ -23,7 +24,7 @@ import portalocker
 from bench import bare, turns
 from bench.measure import folder, percentile
 from bench.processes import Ready, mixed, together
-from bench.report import Line, count, microseconds, milliseconds, per_second
+from bench.report import Line, microseconds, milliseconds, per_second
 from holdfast import Holdfast
 
 TITLE = "hand-over: one key, 8 processes"
@@ -62,7 +63,8 @@ def run(quick: bool) -> list[Line]:
         seen["portalocker"].append(contest(portalocker_worker, seconds))
         pings.append(ping(0.3))
         floors.append(floor(0.5))
-    ours, theirs, others = (middle(seen[name]) for name in ("holdfast", "filelock", "portalocker"))
+    named = {name: middle(results) for name, results in seen.items()}
+    ours, theirs, others = named.values()
     wake, through = median(pings), median(floors)
     requests, transactions, statements = per_hand_over(0.5 if quick else 1.0)
     cpu = waiting_cpu(1.0 if quick else 3.0)
@@ -74,7 +76,7 @@ def run(quick: bool) -> list[Line]:
             ours.cross / theirs.cross,
             20.0,
             means="Grants that went to another process than the one before, beside filelock's.",
-            data={"holdfast": ours.cross, "filelock": theirs.cross, "portalocker": others.cross},
+            data={name: result.cross for name, result in named.items()},
             data_title="8 processes, one lock: hand-overs a second",
         ),
         Line(
@@ -84,8 +86,8 @@ def run(quick: bool) -> list[Line]:
             ours.p50 / wake,
             3.0,
             least=False,
-            means="From just before the old holder calls release() to just after the new one is in, beside half"
-            " a round trip of a Unix datagram between two processes.",
+            means="From just before the old holder calls release() to just after the new one is in, beside"
+            " half a round trip of a Unix datagram between two processes.",
         ),
         Line(
             "release → entry beside its floor",
@@ -110,11 +112,7 @@ def run(quick: bool) -> list[Line]:
             least=False,
             unit="ms",
             means="The longest that any process waited from asking to being in.",
-            data={
-                "holdfast": ours.worst * 1e3,
-                "filelock": theirs.worst * 1e3,
-                "portalocker": others.worst * 1e3,
-            },
+            data={name: result.worst * 1e3 for name, result in named.items()},
             data_title="… and the longest wait of any of them, ms",
         ),
         Line(
@@ -126,7 +124,7 @@ def run(quick: bool) -> list[Line]:
             least=False,
             unit="",
             means="Grants of the luckiest process over those of the unluckiest.",
-            data={"holdfast": ours.share, "filelock": theirs.share, "portalocker": others.share},
+            data={name: result.share for name, result in named.items()},
             data_title="… and the luckiest's grants over the unluckiest's",
         ),
         Line(
@@ -174,7 +172,7 @@ def sum_up(entries: list[list[Entry]], seconds: float) -> Result:
     ordered = [each for each in ordered if each[0] < stop]
     tokens = [entry[0] for _, _, entry in ordered if entry[0]]
     assert tokens == sorted(set(tokens)), "tokens did not rise in the order of entering"
-    gaps = [new[2][2] - old[2][3] for old, new in zip(ordered, ordered[1:], strict=False) if old[1] != new[1]]
+    gaps = [new[2][2] - old[2][3] for old, new in pairwise(ordered) if old[1] != new[1]]
     return Result(
         cross=len(gaps) / seconds,
         p50=percentile(gaps, 0.5) / 1e9,
@@ -337,9 +335,8 @@ def per_hand_over(seconds: float) -> tuple[float, float, float]:
         bare.create(file)
         seen = together(counting_worker, WORKERS, seconds, file)
     entries = sum(each["entries"] for each in seen)
-    return tuple(
-        sum(each[name] for each in seen) / entries for name in ("requests", "transactions", "statements")
-    )
+    counted = ("requests", "transactions", "statements")
+    return tuple(sum(each[name] for each in seen) / entries for name in counted)
 
 
 def waiting_cpu(seconds: float) -> float:
@@ -372,6 +369,3 @@ def _hold(index: int, ready: Ready, url: str) -> None:  # noqa: ARG001
         stop = ready()
         with locks.hold(KEY):
             time.sleep(max((stop - clock()) / 1e9, 0) + 0.3)
-
-
-__all__ = ["TITLE", "contest", "count", "holdfast_worker", "run"]

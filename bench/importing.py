@@ -35,7 +35,7 @@ def run(quick: bool) -> list[Line]:
             "… of it, ms",
             "",
             offenders,
-            means="The modules whose own code takes longest, in milliseconds, by `-X importtime` (which is slower itself).",
+            means="The modules whose own code takes longest, by `-X importtime`, which is slower itself.",
         ),
     ]
 

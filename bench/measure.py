@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from statistics import median
@@ -20,17 +21,26 @@ from statistics import median
 Loop = Callable[[int], object]  # does a thing so many times
 
 
-def rates(loops: Mapping[str, Loop], *, rounds: int, seconds: float) -> dict[str, float]:
-    """Return how often a second each loop does its thing, in interleaved rounds of *seconds* / rounds."""
-    each = seconds / rounds
-    counts = {name: _calibrate(loop, each) for name, loop in loops.items()}
-    seen: dict[str, list[float]] = {name: [] for name in loops}
+@dataclass(frozen=True)
+class Cost:
+    """How often a second a thing is done, and the processor seconds that doing it once takes."""
+
+    rate: float
+    cpu: float
+
+
+def costs(loops: Mapping[str, Loop], *, rounds: int, seconds: float) -> dict[str, Cost]:
+    """Return what each loop's thing costs: medians of interleaved rounds of *seconds* / rounds."""
+    times = {name: _calibrate(loop, seconds / rounds) for name, loop in loops.items()}
+    wall: dict[str, list[float]] = {name: [] for name in loops}
+    cpu: dict[str, list[float]] = {name: [] for name in loops}
     for _ in range(rounds):
         for name, loop in loops.items():
-            started = time.perf_counter()
-            loop(counts[name])
-            seen[name].append(counts[name] / (time.perf_counter() - started))
-    return {name: median(values) for name, values in seen.items()}
+            used, started = time.process_time(), time.perf_counter()
+            loop(times[name])
+            wall[name].append((time.perf_counter() - started) / times[name])
+            cpu[name].append((time.process_time() - used) / times[name])
+    return {name: Cost(1 / median(wall[name]), median(cpu[name])) for name in loops}
 
 
 def _calibrate(loop: Loop, seconds: float) -> int:

@@ -17,9 +17,9 @@ INTRODUCTION = """\
 
 Written by `make bench`; do not edit. Everything on this page comes from one run, on {machine}. {busy}
 
-Absolute figures move from machine to machine and from run to run. So each is measured beside something else, in
-turns within the same run, and what counts is the ratio. Figures are medians of the rounds, except where a line says
-*worst*. A target that is not met fails nothing: it is a thing to work on.
+Absolute figures move from machine to machine and from run to run. So each is measured beside something
+else, in turns within the same run, and what counts is the ratio. Figures are medians of the rounds, except
+where a line says *worst*. A target that is not met fails nothing: it is a thing to work on.
 """
 
 

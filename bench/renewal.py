@@ -56,8 +56,8 @@ def run(quick: bool) -> list[Line]:
             seen.latest[0] / seen.latest[1],
             0.5,
             least=False,
-            means="How long after its time a lease was renewed, at worst, beside the time from then to the end of"
-            " its trust.",
+            means="How long after its time a lease was renewed, at worst, beside the time from then to the"
+            " end of its trust.",
         ),
         Line("leases lost", f"{lost}", f"of {LEASES:,}", means="There should be none."),
     ]
@@ -97,5 +97,5 @@ class Watch:
         self.complete = not self.planned
         return answer
 
-    def _count(self, statement: str) -> None:  # noqa: ARG002
+    def _count(self, statement: str) -> None:
         self.statements += 1

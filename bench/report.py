@@ -49,7 +49,8 @@ class Line:
             return ""
         if self.met:
             return "met"
-        assert self.ratio is not None and self.target is not None
+        assert self.ratio is not None
+        assert self.target is not None
         missing = abs(self.ratio / self.target - 1) * 100
         return f"not met, by {missing:.0f} %"
 
@@ -65,12 +66,11 @@ def show(title: str, lines: Iterable[Line]) -> None:
     """Print the lines of one section as a table."""
     rows = [HEAD, *(line.cells for line in lines)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    out = [f"\n{title}"]
-    for row in rows:
-        out.append(
-            "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
-    sys.stdout.write("\n".join(out) + "\n")
+    text = [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    sys.stdout.write("\n".join([f"\n{title}", *text]) + "\n")
     sys.stdout.flush()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import bare
-from bench.measure import folder, rates
+from bench.measure import Cost, costs, folder
 from bench.report import Line, microseconds, per_second
 from holdfast import AsyncHoldfast, Holdfast, Settings
 from holdfast.clock import boot_time
@@ -31,7 +31,7 @@ def run(quick: bool) -> list[Line]:
     for synchronous, distinct in (("normal", True), ("normal", False), ("full", True)):
         seen = layers(synchronous, distinct, quick)
         which = f"{'distinct keys' if distinct else 'one key'}, {synchronous}"
-        bare_rate, public = seen["bare"], seen["public"]
+        bare_rate, public = seen["bare"].rate, seen["public"].rate
         lines.append(
             Line(
                 f"pair, {which}",
@@ -39,7 +39,7 @@ def run(quick: bool) -> list[Line]:
                 f"bare {per_second(bare_rate)}",
                 public / bare_rate,
                 0.6,
-                means="`with locks.hold(key): pass` with renewal, beside the same two statements through sqlite3.",
+                means="`with locks.hold(key): pass`, with renewal, beside the same statements in sqlite3.",
                 label=f"SQLite pair, {which}",
             )
         )
@@ -48,43 +48,39 @@ def run(quick: bool) -> list[Line]:
         lines.append(
             Line(
                 f"… async, {which}",
-                per_second(seen["async"]),
+                per_second(seen["async"].rate),
                 f"bare {per_second(bare_rate)}",
-                seen["async"] / bare_rate,
+                seen["async"].rate / bare_rate,
                 means="`async with locks.hold(key): pass`: two trips to the thread that talks to the file.",
             )
         )
     return lines
 
 
-def split(seen: dict[str, float]) -> list[Line]:
-    """Say where the time between the bare statements and the public API goes."""
-    cost = {name: 1 / rate for name, rate in seen.items()}
-    steps = [
-        ("bare", "statements"),
-        ("store", "the store"),
-        ("plan", "plans"),
-        ("public", "lease and keeper"),
-    ]
-    lines = [
-        Line("… of it the two statements", microseconds(cost["bare"]), "", cost["bare"] / cost["public"])
-    ]
-    for (before, _), (after, name) in zip(steps, steps[1:], strict=False):
-        added = cost[after] - cost[before]
-        lines.append(
-            Line(
-                f"… of it {name}",
-                microseconds(max(added, 0.0)),
-                "",
-                max(added, 0.0) / cost["public"],
-                means="The share of a pair that this layer adds to the one above.",
-            )
+def split(seen: dict[str, Cost]) -> list[Line]:
+    """Say where the processor time of a pair goes: each layer less the one below it."""
+    used = {name: cost.cpu for name, cost in seen.items()}
+    parts = {
+        "the two statements": used["bare"],
+        "the store": used["store"] - used["bare"],
+        "the plans": used["plan"] - used["store"],
+        "client, lease and keeper": used["public"] - used["plan"],
+    }
+    return [
+        Line(
+            f"… of it {name}",
+            microseconds(max(took, 0.0)),
+            f"of {microseconds(used['public'])} of processor time",
+            took / used["public"],
+            means="Processor time, which other work on the machine disturbs less: what each layer adds to the"
+            " one below, measured by running the layers below alone.",
         )
-    return lines
+        for name, took in parts.items()
+    ]
 
 
-def layers(synchronous: str, distinct: bool, quick: bool) -> dict[str, float]:
-    """Return the rate of a pair at each layer, measured in interleaved rounds on files of the same kind."""
+def layers(synchronous: str, distinct: bool, quick: bool) -> dict[str, Cost]:
+    """Return the cost of a pair at each layer, measured in interleaved rounds on files of the same kind."""
     rounds = 5 if quick else 15
     seconds = 0.25 if quick else 1.2
     names = [f"key-{number}" for number in range(KEYS)] if distinct else ["key"]
@@ -92,20 +88,14 @@ def layers(synchronous: str, distinct: bool, quick: bool) -> dict[str, float]:
     with folder() as place:
         loops: dict[str, Any] = {}
         closing = []
-        for name, make in (
-            ("bare", _bare),
-            ("store", _store),
-            ("plan", _plan),
-            ("public", _public),
-            ("async", _async),
-        ):
+        for name, make in LAYERS.items():
             file = place / f"{name}.db"
             bare.create(file, synchronous)
             loops[name], close = make(file, synchronous, keys)
             closing.append(close)
             loops[name](len(names))  # every key has its row
         try:
-            return rates(loops, rounds=rounds, seconds=seconds)
+            return costs(loops, rounds=rounds, seconds=seconds)
         finally:
             for close in closing:
                 close()
@@ -203,3 +193,6 @@ def async_loop(url: str, keys: Keys) -> tuple[Any, Any]:
         events.close()
 
     return lambda times: events.run_until_complete(pairs(times)), close
+
+
+LAYERS = {"bare": _bare, "store": _store, "plan": _plan, "public": _public, "async": _async}

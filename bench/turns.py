@@ -1,7 +1,7 @@
-"""Ways to wait for one's turn to write to the file, tried out before one was chosen.
+"""Ways to wait for one's turn to write to the file, to try out before one is chosen.
 
-They are put in place of the store's own way, inside a worker process. `python -m bench turns` compares
-them; the full run does not, because what they replace is internal and may change.
+They are put in place of the store's own way inside a worker process; `bench.queueing` compares them. What
+they replace is internal to the store, so that only the comparison on request depends on it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import struct
 import time
 from typing import Any
 
+from holdfast import errors
 from holdfast.stores.sqlite import database
-from holdfast.stores.sqlite.database import SQL, Database
+from holdfast.stores.sqlite.database import Database
 
 _real_open = Database.open
 
@@ -27,6 +28,9 @@ def install(name: str) -> None:
     if name.startswith("spin "):  # "spin 3 0.1 1": try so often at once, then as "retry"
         _spin(int(name.split()[1]))
         name = "retry " + " ".join(name.split()[2:])
+    if name.startswith("grow "):  # "grow 0.05 10 1": pauses of 0.05 ms for 10 ms, then growing to 1 ms
+        _grow(*(float(part) / 1e3 for part in name.split()[1:4]))
+        return
     if name.startswith("retry "):  # "retry 0.1 1": first and longest pause, in ms
         first, most = (float(part) / 1e3 for part in name.split()[1:3])
         database.TURN, database.MOST_TURN = first, most
@@ -35,6 +39,7 @@ def install(name: str) -> None:
         "busy_timeout": _busy_timeout,
         "gate": _gate,
         "gate, try": _gate_try,
+        "gate, polled": _gate_polled,
         "gate when busy": _gate_when_busy,
         "gate when busy, spin": _gate_when_busy_spin,
         "wait for the writer": _wait_for_the_writer,
@@ -56,6 +61,26 @@ def _spin(times: int) -> None:
                     if not database._is_busy(error):
                         raise self._translate(error) from error
         return real_in_turn(self, call)
+
+    Database._in_turn = in_turn
+
+
+def _grow(first: float, calm: float, most: float) -> None:
+    """Try often while it is likely to be our turn soon, and seldom when somebody keeps the file long."""
+
+    def in_turn(self: Database, call: Any) -> Any:
+        started = time.monotonic()
+        pause = first
+        while True:
+            try:
+                return call()
+            except sqlite3.Error as error:
+                waited = time.monotonic() - started
+                if not database._is_busy(error) or waited >= self._busy_timeout:
+                    raise self._translate(error) from error
+            if waited > calm:
+                pause = min(pause * 1.5, most)
+            time.sleep(pause * (0.5 + random.random()))
 
     Database._in_turn = in_turn
 
@@ -109,6 +134,25 @@ def _gate(enter: Any = _enter) -> None:
 
 def _gate_try() -> None:
     _gate(_enter_try)
+
+
+def _enter_polled(self: Any) -> None:
+    """Take the gate if it is free within the busy timeout: a blocking flock() could wait for ever."""
+    deadline = time.monotonic() + self._busy_timeout
+    fd = _fd(self)
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise errors.StoreUnavailable(f"{self.path}: another process keeps it locked") from None
+            time.sleep(0.00005)
+        else:
+            return
+
+
+def _gate_polled() -> None:
+    _gate(_enter_polled)
 
 
 def _gate_when_busy(pause: float = 0.00005) -> None:
@@ -177,6 +221,3 @@ def _wait_for_the_writer(gate: bool = False) -> None:
 
 def _gate_and_writer() -> None:
     _wait_for_the_writer(gate=True)
-
-
-__all__ = ["SQL", "install", "random"]

@@ -4,9 +4,11 @@ import json
 import os
 import pty
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -165,9 +167,12 @@ def test_show_of_a_key_that_was_never_used_exits_with_1(locks):
     assert done.stderr == "holdfast: 'nothing' was never used, or long ago\n"
 
 
-def test_what_others_wrote_cannot_steer_the_terminal(locks):
+def test_what_others_wrote_cannot_steer_the_terminal(locks, tmp_path):
+    """Clients check what they write; somebody else with access to the file need not."""
     locks.acquire("k", owner="me")
-    locks.break_lock("k", reason="\x1b[2Jgone\n", by="ops\x07")
+    locks.break_lock("k", reason="x", by="ops")
+    with closing(sqlite3.connect(tmp_path / "locks.db", isolation_level=None)) as other:
+        other.execute("UPDATE holdfast_history SET reason = ?, caused_by = ?", ("\x1b[2Jgone\n", "ops\x07"))
     text = output("show", "k")
     assert "by ops\\x07: \\x1b[2Jgone\\n" in text
     assert "\x1b" not in text

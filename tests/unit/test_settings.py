@@ -25,7 +25,9 @@ def test_durations_are_numbers_or_timedeltas(value, expected):
     assert type(result) is float
 
 
-@pytest.mark.parametrize("value", ["3", None, True, [], math.inf, math.nan, -1, timedelta(seconds=-1)])
+@pytest.mark.parametrize(
+    "value", ["3", None, True, [], math.inf, math.nan, -1, 10**400, timedelta(seconds=-1)]
+)
 def test_anything_else_is_refused_by_its_name(value):
     with pytest.raises(SettingsError, match=r"^ttl is "):
         seconds(value, "ttl")
@@ -59,6 +61,8 @@ def test_durations_are_kept_in_seconds():
         ({"limit": True}, "limit"),
         ({"limit": 2.5}, "limit"),
         ({"sweep_every": 0}, "sweep_every"),
+        ({"max_hold": 0}, "max_hold"),
+        ({"backoff": 0.5}, "backoff"),
         ({"history": "some"}, "history"),
         ({"ttl": 0}, "ttl"),
         ({"margin": 40}, "margin"),

@@ -55,7 +55,7 @@ def call(args: argparse.Namespace) -> int:
     """Print the lock; 1 if there is none."""
     with Holdfast(url_of(args)) as locks:
         view = locks.inspect(keys.validate(args.key))
-        events = locks.history(args.key, limit=max(args.limit, 0))
+        events = locks.history(args.key, limit=args.limit)
     if view is None and not events:
         say(f"{args.key!r} was never used, or long ago")
         return NOTHING

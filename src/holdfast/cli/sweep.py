@@ -39,7 +39,7 @@ def add(commands: Commands) -> None:
 def call(args: argparse.Namespace) -> int:
     """Sweep, and print the totals."""
     with Holdfast(url_of(args)) as locks:
-        swept = locks.sweep(limit=max(args.limit, 1))
+        swept = locks.sweep(limit=args.limit)
     counts = asdict(swept)
     del counts["after"]
     if args.json:

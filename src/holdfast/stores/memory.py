@@ -523,6 +523,7 @@ class MemoryStore:
                             events.remove(event)
                             history += 1
         walk = sorted(k for shard in self._world.shards for k in list(shard.locks) if k > request.after)
+        after: str | None = request.after
         for key in walk[:limit]:
             shard = self._world.shard(key)
             with shard.mutex:

@@ -6,7 +6,7 @@ import os
 import random
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ T = TypeVar("T")
 Row = tuple[Any, ...]
 
 PACKAGE = "holdfast.stores.sqlite"
-MIN_VERSION = (3, 38, 0)  # RETURNING, UPDATE … FROM, and the ->> of JSON
+MIN_VERSION = (3, 35, 0)  # RETURNING
 
 SQL = Statements(PACKAGE)
 SCHEMA = schema_versions(PACKAGE)
@@ -53,6 +53,21 @@ _ERRORS: dict[int, tuple[type[errors.StoreError], str]] = {
     sqlite3.SQLITE_CORRUPT: (errors.StoreCorrupt, "its content is damaged; move it away, a new one is made"),
     sqlite3.SQLITE_NOTADB: (errors.StoreCorrupt, "it is not an SQLite database; is the path right?"),
 }
+
+
+class Run:
+    """Runs statements inside a transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __call__(self, statement: str, **parameters: Any) -> list[Row]:
+        """Run one statement, and return its rows."""
+        return self._connection.execute(statement, parameters).fetchall()
+
+    def many(self, statement: str, parameters: Iterable[dict[str, Any]]) -> int:
+        """Run one statement for each set of parameters, and return how many rows they changed."""
+        return self._connection.executemany(statement, parameters).rowcount
 
 
 class Database:
@@ -92,16 +107,12 @@ class Database:
                 raise self._translate(error) from error
         return self._in_turn(lambda: self._connected().execute(statement, parameters).fetchall())
 
-    def transact(self, work: Callable[[Callable[..., list[Row]]], T]) -> T:
-        """Run *work* in one transaction, when it is our turn. *work* gets a function to run statements."""
+    def transact(self, work: Callable[[Run], T]) -> T:
+        """Run *work* in one transaction, when it is our turn."""
         connection = self._connected()
-
-        def run(statement: str, **parameters: Any) -> list[Row]:
-            return connection.execute(statement, parameters).fetchall()
-
         try:
             self._begin(connection)  # inside: an interrupt can hit when it has just begun
-            result = work(run)
+            result = work(Run(connection))
             connection.execute(SQL.commit)
         except BaseException as error:
             self._roll_back(connection)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from holdfast.core.events import EventKind, HistoryLevel, is_kept
 from holdfast.core.requests import Acquire, Holder, NotHeld, Signal
 from holdfast.stores.base import REMEMBER, micros
-from holdfast.stores.sqlite.database import SQL, Row
+from holdfast.stores.sqlite.database import SQL, Row, Run
 
-Run = Callable[..., list[Row]]
 Post = list[tuple[str, Signal]]  # signals to send after the commit: (instance, signal)
 
 
@@ -293,13 +290,14 @@ class LockRow:
                 return str(owner)
         return None
 
-    def drop_dead_tickets(self) -> int:
-        """Remove all dead tickets, wherever in the queue; return how many there were."""
+    def drop_dead_tickets(self, limit: int) -> int:
+        """Remove at most *limit* dead tickets, wherever in the queue; return how many there were."""
         head = self._run(SQL.queue_head, key=self.key)[0]
-        dead = {number for (number,) in self._run(SQL.sweep_tickets, key=self.key, now=self.now)}
-        self.waiters -= len(dead)
+        dead = [number for (number,) in self._run(SQL.dead_tickets, key=self.key, now=self.now, limit=limit)]
+        for number in dead:
+            self._delete_ticket(number)
         if head[0] in dead:
-            self._tell_head(self._run(SQL.queue_head, key=self.key))
+            self._tell_head(self._prune_head()[0])
         return len(dead)
 
     def _prune_head(self, known: list[Row] | None = None) -> tuple[list[Row], bool]:

@@ -115,32 +115,26 @@ SELECT number, owner FROM holdfast_tickets WHERE lock_key = :key AND attempt = :
 -- name: tickets_before
 SELECT count(*) FROM holdfast_tickets WHERE lock_key = :key AND number < :number;
 
--- name: renew_leases
--- One statement for a whole batch: [[key, attempt, token, ttl], …] as JSON. A row for each lease that was ours
--- and alive; its end only ever moves forward.
-UPDATE holdfast_locks AS l
-   SET expires_at = max(l.expires_at, :now + r.value ->> 3)
-  FROM json_each(:leases) AS r
- WHERE l.lock_key = r.value ->> 0 AND l.attempt = r.value ->> 1 AND l.token = r.value ->> 2
-   AND l.expires_at > :now
-RETURNING lock_key, attempt, expires_at;
+-- name: renew_lease
+-- Run for each lease of a batch, in one transaction: SQLite has no round trips to save, and a join with a list of
+-- leases would be at the mercy of the planner (after ANALYZE of a small table it scanned a large one). Matches
+-- only what is ours, alive, and not held for longer already.
+UPDATE holdfast_locks SET expires_at = :end
+ WHERE lock_key = :key AND attempt = :attempt AND token = :token
+   AND expires_at > :now AND expires_at <= :end;
 
--- name: refresh_tickets
--- [[key, attempt, patience], …] as JSON; a row for each ticket that is there.
-UPDATE holdfast_tickets AS t
-   SET expires_at = max(t.expires_at, :now + r.value ->> 2)
-  FROM json_each(:tickets) AS r
- WHERE t.lock_key = r.value ->> 0 AND t.attempt = r.value ->> 1
-RETURNING lock_key, attempt, number;
+-- name: refresh_each_ticket
+UPDATE holdfast_tickets SET expires_at = max(expires_at, :expires_at)
+ WHERE lock_key = :key AND attempt = :attempt;
 
 -- name: waited_for
--- The locks of these keys and the tickets at their heads: what has to be settled, and what waiters want to know.
-SELECT l.lock_key, l.expires_at, l.holds, t.number, t.expires_at
-  FROM json_each(:keys) AS k
-  JOIN holdfast_locks AS l ON l.lock_key = k.value
+-- A lock and the ticket at its head: what has to be settled, and what its waiters want to know.
+SELECT l.expires_at, l.holds, t.attempt, t.expires_at
+  FROM holdfast_locks AS l
   LEFT JOIN holdfast_tickets AS t
          ON t.lock_key = l.lock_key
-        AND t.number = (SELECT min(number) FROM holdfast_tickets AS h WHERE h.lock_key = l.lock_key);
+        AND t.number = (SELECT min(number) FROM holdfast_tickets AS h WHERE h.lock_key = l.lock_key)
+ WHERE l.lock_key = :key;
 
 -- name: inspect
 SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
@@ -187,8 +181,8 @@ SELECT lock_key FROM holdfast_locks INDEXED BY holdfast_locks_by_expiry
 SELECT lock_key, token, owner IS NULL AND expires_at <= :idle_since, waiters
   FROM holdfast_locks WHERE lock_key > :after ORDER BY lock_key LIMIT :limit;
 
--- name: sweep_tickets
-DELETE FROM holdfast_tickets WHERE lock_key = :key AND expires_at <= :now RETURNING number;
+-- name: dead_tickets
+SELECT number FROM holdfast_tickets WHERE lock_key = :key AND expires_at <= :now ORDER BY number LIMIT :limit;
 
 -- name: raise_floor
 UPDATE holdfast_meta SET token_floor = max(token_floor, :token) WHERE id = 1;
@@ -196,15 +190,19 @@ UPDATE holdfast_meta SET token_floor = max(token_floor, :token) WHERE id = 1;
 -- name: delete_lock
 DELETE FROM holdfast_locks WHERE lock_key = :key AND owner IS NULL AND waiters = 0;
 
--- name: sweep_ended
-DELETE FROM holdfast_ended WHERE (lock_key, attempt) IN
-       (SELECT lock_key, attempt FROM holdfast_ended WHERE until_at <= :now ORDER BY until_at LIMIT :limit)
-RETURNING 1;
+-- name: ended_before
+SELECT lock_key, attempt FROM holdfast_ended INDEXED BY holdfast_ended_by_time
+ WHERE until_at <= :now ORDER BY until_at LIMIT :limit;
 
--- name: sweep_history
-DELETE FROM holdfast_history WHERE (lock_key, number) IN
-       (SELECT lock_key, number FROM holdfast_history WHERE at <= :before ORDER BY at LIMIT :limit)
-RETURNING 1;
+-- name: delete_ended
+DELETE FROM holdfast_ended WHERE lock_key = :key AND attempt = :attempt;
+
+-- name: history_before
+SELECT lock_key, number FROM holdfast_history INDEXED BY holdfast_history_by_time
+ WHERE at <= :before ORDER BY at LIMIT :limit;
+
+-- name: delete_event
+DELETE FROM holdfast_history WHERE lock_key = :key AND number = :number;
 
 -- name: schema_version
 SELECT version FROM holdfast_meta WHERE id = 1;

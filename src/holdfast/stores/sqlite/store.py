@@ -46,9 +46,9 @@ from holdfast.core.requests import (
     Withdrawn,
 )
 from holdfast.stores.base import Listener, StoreOptions, Traits, micros
-from holdfast.stores.sqlite import views
-from holdfast.stores.sqlite.database import SQL, Database, Row
-from holdfast.stores.sqlite.row import LockRow, Post, Run
+from holdfast.stores.sqlite import batch, views
+from holdfast.stores.sqlite.database import SQL, Database, Row, Run
+from holdfast.stores.sqlite.row import LockRow, Post
 from holdfast.stores.sqlite.signals import SUPPORTED, Doorbells
 
 A = TypeVar("A")
@@ -294,88 +294,17 @@ class SQLiteStore:
             post.clear()  # nothing happened, so there is nothing to tell
             raise
 
-    # A batch of renewals.
+    # Many keys at once.
 
     def _renew(self, request: Renew, post: Post) -> Renewed:
-        def work(run: Run) -> Renewed:
-            now = _now(run, request.now)
-            return Renewed(
-                self._renew_leases(run, request.leases, now, post),
-                self._refresh_tickets(run, request.tickets, now, post),
-            )
+        return self._transact(lambda run: batch.renew(run, request, self._level, post), post)
 
-        return self._transact(work, post)
+    def _sweep(self, request: Sweep, post: Post) -> Swept:
+        swept = self._transact(lambda run: batch.sweep(run, request, self._level, post), post)
+        self._doorbells.sweep(request.limit)
+        return swept
 
-    def _renew_leases(
-        self, run: Run, leases: tuple[RenewLease, ...], now: int, post: Post
-    ) -> tuple[LeaseAnswer, ...]:
-        if not leases:
-            return ()
-        batch = [[lease.key, lease.attempt, lease.token, micros(lease.ttl)] for lease in leases]
-        renewed = {
-            (key, attempt): end for key, attempt, end in run(SQL.renew_leases, leases=_json(batch), now=now)
-        }
-        answers = []
-        for lease in leases:
-            end = renewed.get((lease.key, lease.attempt))
-            if end is None:
-                answers.append(self._renew_singly(run, lease, now, post))
-            else:
-                outcome = "held" if end > now + micros(lease.ttl) else "renewed"
-                answers.append(LeaseAnswer(cast("Any", outcome), (end - now) / 1e6))
-        return tuple(answers)
-
-    def _renew_singly(self, run: Run, lease: RenewLease, now: int, post: Post) -> LeaseAnswer:
-        """Renew one of several holds of a lease, or find out why it is lost."""
-        lock = LockRow(run, lease.key, now, self._level, post)
-        end = now + micros(lease.ttl)
-        old = lock.hold_end(lease.attempt) if lock.token == lease.token else None
-        if old is None:
-            lock.settle()
-            lost = lock.why_not_held(lease.attempt, lease.token)
-            answer = LeaseAnswer("lost", why=lost.why, by=lost.by, reason=lost.reason)
-        elif old > end:
-            answer = LeaseAnswer("held", (old - now) / 1e6)
-        else:
-            lock.move_hold(lease.attempt, end, claim=False)
-            answer = LeaseAnswer("renewed", (end - now) / 1e6)
-        lock.write()
-        return answer
-
-    def _refresh_tickets(
-        self, run: Run, tickets: tuple[RefreshTicket, ...], now: int, post: Post
-    ) -> tuple[TicketAnswer, ...]:
-        if not tickets:
-            return ()
-        keys = _json(sorted({ticket.key for ticket in tickets}))
-        rows = run(SQL.waited_for, keys=keys)
-        if to_settle := [
-            key for key, end, holds, _, head_end in rows if holds or min(end, head_end or end) <= now
-        ]:
-            for key in to_settle:
-                lock = LockRow(run, key, now, self._level, post)
-                lock.settle()
-                lock.write()
-            rows = run(SQL.waited_for, keys=keys)
-        waited_for = {key: (end, head) for key, end, _, head, _ in rows}
-        batch = [[ticket.key, ticket.attempt, micros(ticket.patience)] for ticket in tickets]
-        refreshed = {
-            (key, attempt): number
-            for key, attempt, number in run(SQL.refresh_tickets, tickets=_json(batch), now=now)
-        }
-        answers = []
-        for ticket in tickets:
-            number = refreshed.get((ticket.key, ticket.attempt))
-            if number is not None:
-                end, head = waited_for[ticket.key]
-                answers.append(TicketAnswer("waiting", head == number, (end - now) / 1e6))
-            elif LockRow(run, ticket.key, now, self._level, post).hold_end(ticket.attempt) is not None:
-                answers.append(TicketAnswer("handed"))
-            else:
-                answers.append(TicketAnswer("gone"))
-        return tuple(answers)
-
-    # Looking, and tidying up.
+    # Looking.
 
     def _inspect(self, request: Inspect, post: Post) -> LockView | None:
         return views.inspect(self._fetch, request)
@@ -388,41 +317,3 @@ class SQLiteStore:
 
     def _fetch(self, statement: str, **parameters: Any) -> list[Row]:
         return self._database.fetch(statement, parameters)
-
-    def _sweep(self, request: Sweep, post: Post) -> Swept:
-        swept = self._transact(lambda run: self._sweep_rows(run, request, post), post)
-        self._doorbells.sweep(request.limit)
-        return swept
-
-    def _sweep_rows(self, run: Run, request: Sweep, post: Post) -> Swept:
-        now = _now(run, request.now)
-        limit = request.limit
-        expired = run(SQL.sweep_expired, now=now, limit=limit)
-        for (key,) in expired:
-            lock = LockRow(run, key, now, self._level, post)
-            lock.settle()
-            lock.write()
-        ended = len(run(SQL.sweep_ended, now=now, limit=limit))
-        history = len(run(SQL.sweep_history, before=now - micros(request.keep_history), limit=limit))
-        idle_since = now - micros(request.idle)
-        walk = run(SQL.sweep_walk, after=request.after, idle_since=idle_since, limit=limit + 1)
-        tickets = locks = 0
-        for key, token, idle, waiters in walk[:limit]:
-            if waiters:
-                lock = LockRow(run, key, now, self._level, post)
-                tickets += lock.drop_dead_tickets()
-                lock.write()
-            elif idle:
-                run(SQL.raise_floor, token=token)
-                run(SQL.delete_lock, key=key)
-                locks += 1
-        after = walk[limit - 1][0] if len(walk) > limit else None
-        return Swept(len(expired), tickets, locks, ended, history, after)
-
-
-def _now(run: Run, given: float | None) -> int:
-    return cast("int", run(SQL.now, now=None if given is None else micros(given))[0][0])
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

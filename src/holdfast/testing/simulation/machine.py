@@ -19,8 +19,6 @@ from holdfast.testing.simulation.network import Network, Reply
 from holdfast.testing.simulation.profile import DRIFT
 from holdfast.testing.simulation.world import World
 
-Done = Callable[["Grant | None", "Exception | None"], None]
-
 # A timer never fires a rounding error before its time.
 ROUNDING = 1e-6
 

@@ -1,0 +1,49 @@
+"""What all tests share: a header that says what is tested on, and no silent skips.
+
+A test that needs something real (root, mount, /proc …) skips with a reason that begins with ``missing:``.
+On a laptop that is a loud line at the end; under ``CI=true`` it is a failure, because there the real
+thing has to be there.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.stores import _BUILT_IN
+
+CI = os.environ.get("CI", "").lower() in ("1", "true")
+MISSING = "missing:"
+
+
+def pytest_report_header() -> list[str]:
+    stores = ", ".join(f"{name}://" for name in sorted(_BUILT_IN))
+    return [
+        f"holdfast {holdfast.__version__}: Python {platform.python_version()} on {platform.system()}"
+        f" {platform.release()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
+        f"stores: {stores} (SQLite {sqlite3.sqlite_version});"
+        f" missing parts {'FAIL (CI=true)' if CI else 'skip'}",
+    ]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
+    report = yield
+    if CI and report.skipped and MISSING in str(report.longrepr):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid}: {report.longrepr[2]} (skipping is not allowed under CI=true)"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    if skipped:
+        terminalreporter.section("NOT TESTED", sep="!", red=True, bold=True)
+        for report in skipped:
+            terminalreporter.line(f"{report.nodeid}: {report.longrepr[2]}", red=True)
