@@ -32,8 +32,8 @@ def run(quick: bool) -> list[Line]:
                 "public": public_loop(locks, keys),
                 "async": async_pairs,
             },
-            rounds=5 if quick else 15,
-            seconds=0.25 if quick else 1.5,
+            rounds=15 if quick else 25,
+            seconds=0.3 if quick else 1.5,
         )
     close()
     seen = {name: 1 / cost.cpu for name, cost in costs_of.items()}  # a second of one core

@@ -81,8 +81,8 @@ def split(seen: dict[str, Cost]) -> list[Line]:
 
 def layers(synchronous: str, distinct: bool, quick: bool) -> dict[str, Cost]:
     """Return the cost of a pair at each layer, measured in interleaved rounds on files of the same kind."""
-    rounds = 5 if quick else 15
-    seconds = 0.25 if quick else 1.2
+    rounds = 15 if quick else 25
+    seconds = 0.45 if quick else 1.5
     names = [f"key-{number}" for number in range(KEYS)] if distinct else ["key"]
     keys = cycle(names).__next__
     with folder() as place:

@@ -178,7 +178,14 @@ class AsyncHoldfast(BaseClient):
         self, key: str, *, reason: str, by: str | None = None, token: int | None = None
     ) -> Broken | None:
         """Take a lock away from its holder: see `Holdfast.break_lock`."""
-        answer = await self._ask(self._breaking(key, reason, by, token))
+        request = self._breaking(key, reason, by, token)
+        if token is None:
+            # Name the lease that is there now: asked twice, or too late, it must not break the next one.
+            view = await self._ask(self._inspecting(key))
+            if view is None or view.state != "held":
+                return None
+            request = replace(request, token=view.token)
+        answer = await self._ask(request)
         return answer if isinstance(answer, Broken) else None
 
     async def sweep(self, *, limit: int = 1000) -> Swept:

@@ -197,7 +197,14 @@ class Holdfast(BaseClient):
 
         With *token* only that lease is broken. None if there was nothing to break.
         """
-        answer = self._ask(self._breaking(key, reason, by, token))
+        request = self._breaking(key, reason, by, token)
+        if token is None:
+            # Name the lease that is there now: asked twice, or too late, it must not break the next one.
+            view = self._ask(self._inspecting(key))
+            if view is None or view.state != "held":
+                return None
+            request = replace(request, token=view.token)
+        answer = self._ask(request)
         return answer if isinstance(answer, Broken) else None
 
     def sweep(self, *, limit: int = 1000) -> Swept:

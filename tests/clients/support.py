@@ -88,7 +88,15 @@ class TaskActor(Actor):
         return future
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._jobs.put_nowait, None)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(PATIENCE)
+
+    async def _end(self) -> None:
+        self._jobs.put_nowait(None)
+        _, still = await asyncio.wait([self.task], timeout=1.0)
+        if still:  # its last job waits for something that never comes
+            self.task.cancel()
+            self._jobs.put_nowait(None)
+            await asyncio.wait([self.task])
 
     async def _run(self) -> None:
         while job := await self._jobs.get():

@@ -14,7 +14,7 @@ CONTROL = {"begin", "commit", "rollback"}
 WALKS = {"sweep_walk", "list"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def connection() -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(":memory:")
     for _, script in SCHEMA:
@@ -26,21 +26,16 @@ def connection() -> Iterator[sqlite3.Connection]:
 def plan(connection: sqlite3.Connection, name: str) -> list[str]:
     """Return the lines of the query plan of a statement."""
     statement = STATEMENTS[name]
-    json = {"leases": "[]", "tickets": "[]", "keys": "[]"}
-    parameters = {name: json.get(name, 1) for name in re.findall(r":(\w+)", statement)}
+    parameters = dict.fromkeys(re.findall(r":(\w+)", statement), 1)
     rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
     return [detail for *_, detail in rows]
 
 
 def scans(lines: list[str]) -> list[str]:
-    """Return the lines that read a whole table; batches and made-up rows are none."""
+    """Return the lines that read a whole table; made-up rows are none."""
     harmless = {"SCAN CONSTANT ROW"}
     harmless |= {line.replace("CO-ROUTINE", "SCAN") for line in lines if line.startswith("CO-ROUTINE")}
-    return [
-        line
-        for line in lines
-        if line.startswith("SCAN") and line not in harmless and "VIRTUAL TABLE" not in line
-    ]
+    return [line for line in lines if line.startswith("SCAN") and line not in harmless]
 
 
 @pytest.mark.parametrize("name", sorted(set(STATEMENTS) - CONTROL))
@@ -67,8 +62,10 @@ def test_walks_begin_after_the_cursor_and_need_no_sorting(connection, name):
     [
         ("list_by_owner", "holdfast_locks_by_owner (owner=? AND lock_key>?"),
         ("sweep_expired", "holdfast_locks_by_expiry (expires_at<?"),
-        ("sweep_ended", "holdfast_ended_by_time (until_at<?"),
-        ("sweep_history", "holdfast_history_by_time (at<?"),
+        ("ended_before", "holdfast_ended_by_time (until_at<?"),
+        ("history_before", "holdfast_history_by_time (at<?"),
+        ("renew_lease", "PRIMARY KEY (lock_key=?"),
+        ("refresh_each_ticket", "holdfast_tickets_by_attempt (lock_key=? AND attempt=?"),
         ("refresh_ticket", "holdfast_tickets_by_attempt (lock_key=? AND attempt=?"),
         ("find_ticket", "holdfast_tickets_by_attempt (lock_key=? AND attempt=?"),
         ("queue_head", "PRIMARY KEY (lock_key=?"),
@@ -83,17 +80,14 @@ def test_a_statement_uses_the_index_made_for_it(connection, name, index):
     assert not [line for line in lines if "TEMP B-TREE" in line], lines
 
 
-@pytest.mark.parametrize(
-    ("name", "table", "index"),
-    [
-        ("renew_leases", "l", "PRIMARY KEY (lock_key=?"),
-        ("refresh_tickets", "t", "holdfast_tickets_by_attempt (lock_key=? AND attempt=?"),
-        ("waited_for", "l", "PRIMARY KEY (lock_key=?"),
-    ],
-)
-def test_a_batch_is_driven_by_what_was_asked_for(connection, name, table, index):
-    """The batch is read once, and each entry finds its row; not the other way round."""
-    outer, inner, *_ = plan(connection, name)
-    assert re.match(r"SCAN [rk] VIRTUAL TABLE", outer), outer
-    assert inner.startswith(f"SEARCH {table} USING"), inner
-    assert index in inner
+@pytest.mark.parametrize("name", ["renew_lease", "refresh_each_ticket", "waited_for", "acquire", "release"])
+def test_statistics_of_a_small_table_do_not_mislead_the_planner(connection, name):
+    """An application that shares the file may run ANALYZE or PRAGMA optimize when our tables are small."""
+    connection.execute(
+        "INSERT INTO holdfast_locks (lock_key, token, expires_at, granted_at, instance, host, pid)"
+        " VALUES ('a', 1, 1, 1, 'i', 'h', 1), ('b', 1, 1, 1, 'i', 'h', 1), ('c', 1, 1, 1, 'i', 'h', 1)"
+    )
+    connection.execute("ANALYZE")
+    lines = plan(connection, name)
+    assert scans(lines) == [], lines
+    assert not [line for line in lines if "BLOOM" in line], lines

@@ -76,7 +76,7 @@ class RefreshTicket:
 
 @data
 class Renew(Request["Renewed"]):
-    """Move the ends of all these leases and tickets; never of one whose end has come."""
+    """Move the ends of all these leases and tickets; never of a lease whose end has come."""
 
     leases: tuple[RenewLease, ...] = ()
     tickets: tuple[RefreshTicket, ...] = ()

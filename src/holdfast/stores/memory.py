@@ -258,7 +258,7 @@ class MemoryStore:
                 return NotHeld("already")
             end = now + micros(request.ttl)
             if hold := lock.holds.get(attempt):
-                hold.end = max(hold.end, end)
+                hold.end = max(hold.end, end) if hold.claimed else end
                 hold.claimed = True
                 return Granted(lock.token, (hold.end - now) / 1e6, len(lock.holds))
             if lock.owner == owner:
@@ -528,19 +528,21 @@ class MemoryStore:
             shard = self._world.shard(key)
             with shard.mutex:
                 visited = shard.locks.get(key)
-                if visited is None:
-                    continue
-                tickets += self._drop_dead_tickets(visited, now, post)
-                idle = visited.owner is None and visited.freed_at <= idle_since
-                if idle and not visited.tickets:
+                if visited is not None and visited.tickets:
+                    tickets += self._drop_dead_tickets(visited, limit - tickets, now, post)
+                    if tickets == limit:
+                        break  # there may be more of them: come back to this key
+                elif visited is not None and visited.owner is None and visited.freed_at <= idle_since:
                     self._world.floor = max(self._world.floor, visited.token)
                     del shard.locks[key]
                     locks += 1
-        after = walk[limit - 1] if len(walk) > limit else None
+            after = key
+        else:
+            after = after if len(walk) > limit else None
         return Swept(expired, tickets, locks, ended, history, after)
 
-    def _drop_dead_tickets(self, lock: _Lock, now: int, post: Post) -> int:
-        dead = [attempt for attempt, ticket in lock.tickets.items() if ticket.end <= now]
+    def _drop_dead_tickets(self, lock: _Lock, limit: int, now: int, post: Post) -> int:
+        dead = [attempt for attempt, ticket in lock.tickets.items() if ticket.end <= now][:limit]
         for attempt in dead:
             self._forget_ticket(lock, attempt, now, post)
         return len(dead)

@@ -43,7 +43,7 @@ def _renew_leases(
         for lease in leases
     ]
     if batch and run.many(SQL.renew_lease, batch) == len(batch):  # as good as always
-        return tuple(LeaseAnswer("renewed", (each["end"] - now) / 1e6) for each in batch)
+        return tuple(LeaseAnswer("renewed", micros(lease.ttl) / 1e6) for lease in leases)
     return tuple(_renew_singly(run, lease, now, level, post) for lease in leases)
 
 
@@ -51,15 +51,15 @@ def _renew_singly(run: Run, lease: RenewLease, now: int, level: HistoryLevel, po
     """Renew one lease, or one of its several holds, or find out why it is lost."""
     lock = LockRow(run, lease.key, now, level, post)
     end = now + micros(lease.ttl)
-    old = lock.hold_end(lease.attempt) if lock.token == lease.token else None
-    if old is None:
+    found = lock.find_hold(lease.attempt) if lock.token == lease.token else None
+    if found is None:
         lock.settle()
         lost = lock.why_not_held(lease.attempt, lease.token)
         answer = LeaseAnswer("lost", why=lost.why, by=lost.by, reason=lost.reason)
-    elif old > end:
-        answer = LeaseAnswer("held", (old - now) / 1e6)
+    elif found[0] > end:
+        answer = LeaseAnswer("held", (found[0] - now) / 1e6)
     else:
-        lock.move_hold(lease.attempt, end, claim=False)
+        lock.move_hold(lease.attempt, end, claimed=found[1])
         answer = LeaseAnswer("renewed", (end - now) / 1e6)
     lock.write()
     return answer
@@ -69,16 +69,14 @@ def _refresh_tickets(
     run: Run, tickets: tuple[RefreshTicket, ...], now: int, level: HistoryLevel, post: Post
 ) -> tuple[TicketAnswer, ...]:
     waited_for = {key: _settled(run, key, now, level, post) for key in {t.key: None for t in tickets}}
-    batch = [
-        {"key": t.key, "attempt": t.attempt, "expires_at": now + micros(t.patience)} for t in tickets
-    ]
+    batch = [{"key": t.key, "attempt": t.attempt, "expires_at": now + micros(t.patience)} for t in tickets]
     all_there = bool(batch) and run.many(SQL.refresh_each_ticket, batch) == len(batch)
     answers = []
     for ticket in tickets:
         if all_there or run(SQL.find_ticket, key=ticket.key, attempt=ticket.attempt):
             end, head = waited_for[ticket.key]
             answers.append(TicketAnswer("waiting", head == ticket.attempt, (end - now) / 1e6))
-        elif LockRow(run, ticket.key, now, level, post).hold_end(ticket.attempt) is not None:
+        elif LockRow(run, ticket.key, now, level, post).find_hold(ticket.attempt) is not None:
             answers.append(TicketAnswer("handed"))
         else:
             answers.append(TicketAnswer("gone"))

@@ -107,24 +107,35 @@ class LockRow:
     def count_holds(self) -> int:
         return int(self.holds) or (1 if self.owner is not None else 0)
 
-    def hold_end(self, attempt: str) -> int | None:
-        """Return when a hold ends, or None if there is none or it has ended."""
-        end = None
+    def find_hold(self, attempt: str) -> tuple[int, bool] | None:
+        """Return the end of a hold and whether it is claimed, or None if there is none alive."""
         if self.holds:
-            end = next((e for name, e, _ in self._read_holds() if name == attempt), None)
+            found = next(
+                ((end, claimed) for name, end, claimed in self._read_holds() if name == attempt), None
+            )
         elif self.owner is not None and self.attempt == attempt:
-            end = self.expires_at
-        return end if end is not None and end > self.now else None
+            found = self.expires_at, self.claimed
+        else:
+            found = None
+        return (found[0], bool(found[1])) if found is not None and found[0] > self.now else None
 
-    def move_hold(self, attempt: str, end: int, *, claim: bool = True) -> None:
-        """Set the end of a hold, and claim it. A renewal only moves the end."""
+    def confirm_hold(self, attempt: str, end: int) -> int | None:
+        """Claim a hold, or ask for it again; return its new end, or None if there is none alive."""
+        if (found := self.find_hold(attempt)) is None:
+            return None
+        old, claimed = found
+        end = max(old, end) if claimed else end  # the claim window was not ours to keep
+        self.move_hold(attempt, end, claimed=True)
+        return end
+
+    def move_hold(self, attempt: str, end: int, *, claimed: bool) -> None:
+        """Set the end of a hold."""
         if self.holds:
-            claimed = claim or any(c for name, _, c in self._read_holds() if name == attempt)
             self._run(SQL.write_hold, key=self.key, attempt=attempt, claimed=int(claimed), expires_at=end)
             self._sum_up_holds()
         else:
             self.expires_at = end
-            self.claimed = int(claim or self.claimed)
+            self.claimed = int(claimed)
 
     def add_hold(self, attempt: str, end: int) -> None:
         """Add a hold of the same owner."""

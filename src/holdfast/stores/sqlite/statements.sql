@@ -19,7 +19,7 @@ SELECT :key,
     ON CONFLICT (lock_key) DO UPDATE
    SET token      = CASE WHEN l.owner IS NULL THEN max(l.token + 1, excluded.granted_at) ELSE l.token END,
        granted_at = CASE WHEN l.owner IS NULL THEN excluded.granted_at ELSE l.granted_at END,
-       expires_at = CASE WHEN l.owner IS NULL THEN excluded.expires_at
+       expires_at = CASE WHEN l.owner IS NULL OR l.claimed = 0 THEN excluded.expires_at
                          ELSE max(l.expires_at, excluded.expires_at) END,
        owner = excluded.owner, attempt = excluded.attempt, claimed = 1,
        instance = excluded.instance, host = excluded.host, pid = excluded.pid

@@ -6,7 +6,6 @@ one connection write at a time, so nothing can come between.
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 from collections.abc import Callable
@@ -25,22 +24,18 @@ from holdfast.core.requests import (
     Granted,
     History,
     Inspect,
-    LeaseAnswer,
     List,
     LockView,
     NotHeld,
     Page,
     Queued,
-    RefreshTicket,
     Release,
     Released,
     Renew,
     Renewed,
-    RenewLease,
     Request,
     Sweep,
     Swept,
-    TicketAnswer,
     TooManyHolds,
     Withdraw,
     Withdrawn,
@@ -192,15 +187,13 @@ class SQLiteStore:
     ) -> Granted | Queued | Busy | TooManyHolds | NotHeld:
         attempt, owner = request.attempt, request.owner
         end = lock.now + micros(request.ttl)
-        if (old := lock.hold_end(attempt)) is not None:
-            lock.move_hold(attempt, max(old, end))
-            return Granted(lock.token, (max(old, end) - lock.now) / 1e6, lock.count_holds())
+        if (confirmed := lock.confirm_hold(attempt, end)) is not None:
+            return Granted(lock.token, (confirmed - lock.now) / 1e6, lock.count_holds())
         lock.settle()
         if ended := lock.ended(attempt):
             return ended
-        if (old := lock.hold_end(attempt)) is not None:  # settling has just handed it to us
-            lock.move_hold(attempt, max(old, end))
-            return Granted(lock.token, (max(old, end) - lock.now) / 1e6)
+        if (confirmed := lock.confirm_hold(attempt, end)) is not None:  # settling has just handed it to us
+            return Granted(lock.token, (confirmed - lock.now) / 1e6)
         if lock.owner == owner:
             holds = lock.count_holds()
             if holds >= request.limit:
@@ -233,7 +226,7 @@ class SQLiteStore:
     def _release_slowly(self, request: Release, lock: LockRow) -> Released | NotHeld:
         attempt = request.attempt
         lock.settle()
-        if lock.token != request.token or lock.hold_end(attempt) is None:
+        if lock.token != request.token or lock.find_hold(attempt) is None:
             return lock.why_not_held(attempt, request.token)
         left = lock.remove_hold(attempt)
         if request.retire or left:
@@ -253,7 +246,7 @@ class SQLiteStore:
         if ended := lock.ended(attempt):
             return ended
         lock.end_attempt(attempt, "withdrawn")
-        if lock.hold_end(attempt) is not None:
+        if lock.find_hold(attempt) is not None:
             if not lock.remove_hold(attempt):
                 lock.record("withdrawn")
                 return Withdrawn(lock.free_and_hand_over())

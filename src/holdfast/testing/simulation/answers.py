@@ -28,11 +28,8 @@ def acquired(step: Step, books: Books) -> None:
     old, new = step.before.holds.get(attempt), after.holds.get(attempt)
     if isinstance(answer, Granted):
         end = now + micros(request.ttl)
-        ticket = step.before.tickets.get(attempt)
-        if old is not None and old.end > now:
+        if old is not None and old.end > now and old.claimed:
             end = max(old.end, end)
-        elif ticket is not None and not step.continued:  # settling handed it over, for its claim window
-            end = max(now + ticket.claim, end)
         right = new is not None and new.claimed and new.end == end and attempt not in after.tickets
         require(right, "answers", step, f"granted, and the hold is {new}")
         require(micros(answer.expires_in) == end - now, "answers", step, f"the wrong end: {answer}")
