@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import select
 import signal
 import sqlite3
 import subprocess
@@ -46,7 +47,11 @@ def running(*args):
         yield process
     finally:
         process.kill()
-        process.communicate()
+        try:
+            process.communicate(timeout=5)  # not for ever: a command that was not stopped keeps the pipes
+        finally:
+            process.stdout.close()
+            process.stderr.close()
 
 
 def eventually(condition, timeout=5.0):
@@ -268,7 +273,7 @@ def test_while_run_itself_is_paused_the_command_is_dead_before_the_lease_ends(ur
         text_of(alive)
         process.send_signal(signal.SIGSTOP)
         (end,) = other.execute("SELECT expires_at / 1e6 FROM holdfast_locks").fetchone()
-        while time.time() < end:
+        while time.time() < end + 0.3:
             time.sleep(0.01)
         last = float(alive.read_text())
         process.send_signal(signal.SIGCONT)
@@ -277,36 +282,54 @@ def test_while_run_itself_is_paused_the_command_is_dead_before_the_lease_ends(ur
     assert float(alive.read_text()) == last
 
 
-def test_a_command_at_a_terminal_can_read_from_it(url, tmp_path):
-    """The command has a process group of its own, which the terminal must be handed to, and back."""
-    script = f'{sys.executable} -m holdfast run k -- sh -c \'read x; echo "got $x"\'; read y; echo "and $y"'
+@contextmanager
+def terminal(*command):
+    """Run a command at a terminal; give a function that types, and one that waits for what is seen."""
     pid, fd = pty.fork()
     if pid == 0:
-        os.execvp("sh", ["sh", "-c", script])
+        os.execvp(command[0], command)
+    seen = b""
+
+    def wait_for(text):
+        nonlocal seen
+        while text not in seen:
+            assert select.select([fd], [], [], 5.0)[0], seen
+            seen += os.read(fd, 1000)
+
     try:
-        os.write(fd, b"one\n")
-        seen = b""
-        while b"got one" not in seen:
-            seen += os.read(fd, 1000)
-        os.write(fd, b"two\n")
-        while b"and two" not in seen:
-            seen += os.read(fd, 1000)
+        yield pid, fd, wait_for
     finally:
-        os.close(fd)
+        os.close(fd)  # hangs up: whoever is left at the terminal is ended by that
+
+
+def test_a_command_at_a_terminal_can_read_from_it(url):
+    """The command has a process group of its own, which the terminal must be handed to, and back."""
+    script = f'{sys.executable} -m holdfast run k -- sh -c \'read x; echo "got $x"\'; read y; echo "and $y"'
+    with terminal("sh", "-c", script) as (pid, fd, wait_for):
+        os.write(fd, b"one\n")
+        wait_for(b"got one")
+        os.write(fd, b"two\n")
+        wait_for(b"and two")
         os.waitpid(pid, 0)
 
 
 def test_ctrl_c_at_a_terminal_ends_the_command_and_releases(locks):
-    pid, fd = pty.fork()
-    if pid == 0:
-        os.execv(sys.executable, [*HOLDFAST, "run", "k", "--", "sh", "-c", "echo ready; sleep 60"])
-    try:
-        seen = b""
-        while b"ready" not in seen:
-            seen += os.read(fd, 1000)
+    command = (*HOLDFAST, "run", "k", "--", "sh", "-c", "echo ready; sleep 60")
+    with terminal(*command) as (pid, fd, wait_for):
+        wait_for(b"ready")
         os.write(fd, b"\x03")
         _, status = os.waitpid(pid, 0)
-    finally:
-        os.close(fd)
     assert os.waitstatus_to_exitcode(status) == 130
     assert locks.inspect("k").state == "free"
+
+
+def test_ctrl_z_at_a_terminal_does_not_leave_a_stopped_command_with_the_lock(url):
+    script = "echo ready; read x; echo got $x"
+    with terminal(*HOLDFAST, "run", "k", "--", "sh", "-c", script) as (pid, fd, wait_for):
+        wait_for(b"ready")
+        os.write(fd, b"\x1a")
+        wait_for(b"^Z")
+        os.write(fd, b"one\n")
+        wait_for(b"got one")
+        _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0

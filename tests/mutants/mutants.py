@@ -13,6 +13,7 @@ MEMORY = "stores/memory.py"
 SQL = "stores/sqlite/statements.sql"
 ROW = "stores/sqlite/row.py"
 SQLITE = "stores/sqlite/store.py"
+BATCH = "stores/sqlite/batch.py"
 PLANS = "core/plans.py"
 KEEPER = "core/keeper.py"
 BASE = "stores/base.py"
@@ -119,7 +120,12 @@ MUTANTS = (
         "renewal by key alone",
         "9, P5",
         SQL,
-        (("l.attempt = r.value ->> 1 AND l.token = r.value ->> 2", "r.value ->> 1 IS NOT NULL"),),
+        (
+            (
+                "AND attempt = :attempt AND token = :token\n   AND expires_at > :now AND expires_at <= :end",
+                "AND :attempt IS NOT NULL AND :token IS NOT NULL AND expires_at > :now AND expires_at <= :end",
+            ),
+        ),
     ),
     Mutant(
         "renewal revives an expired lease (memory)",
@@ -138,8 +144,8 @@ MUTANTS = (
         SQL,
         (
             (
-                "   AND l.expires_at > :now\nRETURNING lock_key, attempt, expires_at",
-                "RETURNING lock_key, attempt, expires_at",
+                "   AND expires_at > :now AND expires_at <= :end",
+                "   AND :now IS NOT NULL AND expires_at <= :end",
             ),
         ),
     ),
@@ -219,8 +225,8 @@ MUTANTS = (
     Mutant(
         "refreshing a ticket does not settle",
         "P8, Renew",
-        SQLITE,
-        (("if holds or min(end, head_end or end) <= now", "if end < 0"),),
+        BATCH,
+        (("if not holds and end > now and (head_end is None or head_end > now):", "if end:"),),
     ),
     Mutant(
         "one common end for all holds",
@@ -321,16 +327,16 @@ MUTANTS = (
         MEMORY,
         (
             (
-                "idle = visited.owner is None and visited.freed_at <= idle_since",
-                "idle = visited.freed_at <= idle_since",
+                "visited is not None and visited.owner is None and visited.freed_at <= idle_since",
+                "visited is not None",
             ),
         ),
     ),
     Mutant(
         "sweeping does not raise the floor",
         "10, Sweep",
-        SQLITE,
-        (("                run(SQL.raise_floor, token=token)\n", ""),),
+        BATCH,
+        (("            run(SQL.raise_floor, token=token)\n", ""),),
     ),
     Mutant(
         "heartbeats come after the ticket's end",
