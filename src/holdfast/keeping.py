@@ -133,6 +133,9 @@ class KeeperThread:
                 return  # another one was faster
             self._thread = threading.current_thread()
             self._wake_at = AWAKE
+            if self._stopped:
+                return
+        self._store.be_reachable()  # here, where nobody waits for it: whoever holds may be told of a break
         while True:
             with self._mutex:
                 if self._stopped:

@@ -42,6 +42,11 @@ class Listener:
         return self.losses[0]
 
 
+def is_reachable(locks: Any) -> bool:
+    """Tell whether the doorbell hangs: the keeper's thread does that, a moment after the first grant."""
+    return locks.url.startswith("memory") or locks._store._doorbells._bell is not None
+
+
 def check_lost(lease: Any, reason: str) -> LeaseLost:
     assert not lease.held
     assert lease.remaining == 0.0
@@ -54,9 +59,10 @@ def check_lost(lease: Any, reason: str) -> LeaseLost:
 
 
 def test_a_broken_lease_learns_of_it_at_once(stage: Stage) -> None:
-    """Its ttl is a minute: without the signal it would be renewed, and learn of it, in 36 s."""
+    """Its ttl is ten minutes: without the signal it would be renewed, and learn of it, in six."""
     told = Listener()
-    lease = stage.call(stage.locks.acquire, "nightly", ttl=60, on_lost=told)
+    lease = stage.call(stage.locks.acquire, "nightly", ttl=600, on_lost=told)
+    eventually(lambda: is_reachable(stage.locks))
     stage.call(stage.client().break_lock, "nightly", reason="stuck", by="olga")
     loss = told.wait()
     assert (loss.reason, loss.by, loss.detail) == ("broken", "olga", "stuck")

@@ -186,7 +186,7 @@ def test_entering_too_often_raises_and_changes_nothing(stage: Stage) -> None:
         stage.call(stage.locks.acquire, "nightly", limit=3)
     assert (caught.value.holds, caught.value.limit) == (3, 3)
     assert caught.value.owner == leases[0].owner
-    assert "limit is 3" in str(caught.value)
+    assert "3 of at most 3 holds" in str(caught.value)
     for lease in leases:
         lease.check()
         stage.call(lease.release)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MEMORY = "stores/memory.py"
+MEMORY = "stores/memory/store.py"
+STATE = "stores/memory/state.py"
 SQL = "stores/sqlite/statements.sql"
 ROW = "stores/sqlite/row.py"
 SQLITE = "stores/sqlite/store.py"
@@ -158,7 +159,7 @@ MUTANTS = (
     Mutant(
         "a new lease keeps the token",
         "10, P1",
-        MEMORY,
+        STATE,
         (("        self.token = max(self.token + 1, now)\n", "        self.token = self.token or now\n"),),
     ),
     Mutant(
@@ -192,11 +193,11 @@ MUTANTS = (
     Mutant(
         "a dead waiter is handed the lock",
         "20",
-        MEMORY,
+        STATE,
         (
             (
-                "        if ticket.end > now:\n            break\n",
-                "        if ticket.end > 0:\n            break\n",
+                "            if ticket.end > now:\n                break\n",
+                "            if ticket.end > 0:\n                break\n",
             ),
         ),
     ),
@@ -245,8 +246,8 @@ MUTANTS = (
         MEMORY,
         (
             (
-                "hold = _Hold(now + ticket.claim, claimed=False)",
-                "hold = _Hold(now + 6 * ticket.claim, claimed=True)",
+                "hold = Hold(now + ticket.claim, claimed=False)",
+                "hold = Hold(now + 6 * ticket.claim, claimed=True)",
             ),
         ),
     ),
@@ -344,8 +345,8 @@ MUTANTS = (
         KEEPER,
         (
             (
-                "_Ticket(key, attempt, now + self.settings.heartbeat)",
-                "_Ticket(key, attempt, now + 2 * self.settings.patience)",
+                "Ticket(key, attempt, now + self.settings.heartbeat)",
+                "Ticket(key, attempt, now + 2 * self.settings.patience)",
             ),
         ),
     ),

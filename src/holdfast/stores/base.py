@@ -60,6 +60,9 @@ class Store(Protocol):
     def listen(self, listener: Listener) -> None:
         """Call *listener*, from any thread, with the signals for this store's client."""
 
+    def be_reachable(self) -> None:
+        """Make sure that signals arrive. Called once something is held. Never raises: they are hints."""
+
     def before_fork(self) -> None:
         """Finish what is under way, start nothing new, and close what a child must not inherit."""
 

@@ -1,6 +1,6 @@
 """Doorbells: how one process wakes another that waits for a lock in the same file.
 
-Each client that waits has a Unix datagram socket in a directory beside the file, named after its
+Each client that holds or waits has a Unix datagram socket in a directory beside the file, named after its
 instance. Ringing is one non-blocking send: nobody listening, a full buffer or a dead process cost
 nothing, because every signal is only a hint. Where there are no such sockets, waiters learn what
 happened at their next heartbeat.
@@ -25,7 +25,7 @@ STOP = b""
 
 
 class Doorbells:
-    """Rings other clients of the file, and listens for our own bell once somebody waits."""
+    """Rings other clients of the file, and listens for our own bell once somebody holds or waits."""
 
     def __init__(self, file: Path, instance: str) -> None:
         self._file = file
@@ -42,7 +42,7 @@ class Doorbells:
         self._listener = listener
 
     def hang_up_bell(self) -> None:
-        """Make sure that we can be woken. Called before a ticket of ours is committed."""
+        """Make sure that we can be woken. Called before a ticket of ours is committed, and by the keeper."""
         if self._bell is not None or self._listener is None or not SUPPORTED:
             return
         with self._mutex:

@@ -128,6 +128,10 @@ class SQLiteStore:
         """Call *listener* with the signals for this client."""
         self._doorbells.listen(listener)
 
+    def be_reachable(self) -> None:
+        """Hang up the doorbell."""
+        self._doorbells.hang_up_bell()
+
     def before_fork(self) -> None:
         """Close the connection once no request uses it. Parent and child both connect anew when they ask.
 

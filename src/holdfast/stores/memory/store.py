@@ -29,7 +29,6 @@ from holdfast.core.requests import (
     Inspect,
     LeaseAnswer,
     List,
-    LockState,
     LockView,
     NotHeld,
     Page,
@@ -52,118 +51,17 @@ from holdfast.core.requests import (
 )
 from holdfast.errors import SettingsError
 from holdfast.stores.base import (
-    REMEMBER,
     WAITERS_SHOWN,
     Listener,
     StoreOptions,
     Traits,
     micros,
 )
+from holdfast.stores.memory.state import Ended, Hold, Lock, Post, Shard, Ticket, World
 
 A = TypeVar("A")
-Post = list[tuple[str, Signal]]  # signals to send once the mutex is free: (instance, signal)
 
-SHARDS = 64
-
-
-class _Hold:
-    __slots__ = ("claimed", "end")
-
-    def __init__(self, end: int, claimed: bool) -> None:
-        self.end = end
-        self.claimed = claimed
-
-
-class _Ticket:
-    __slots__ = ("claim", "client", "end", "owner", "queued_at")
-
-    def __init__(self, request: Acquire, now: int) -> None:
-        self.owner = request.owner
-        self.client = request.client
-        self.claim = micros(request.claim)
-        self.end = now + micros(request.patience)
-        self.queued_at = now
-
-
-class _Lock:
-    __slots__ = ("client", "freed_at", "holds", "key", "last", "owner", "since", "tickets", "token")
-
-    client: Client  # of the holder; meaningless while free
-
-    def __init__(self, key: str, token: int) -> None:
-        self.key = key
-        self.token = token
-        self.owner: str | None = None
-        self.holds: dict[str, _Hold] = {}
-        self.tickets: dict[str, _Ticket] = {}  # by attempt, in the order of arrival
-        self.last: str | None = None
-        self.since = self.freed_at = 0
-
-    @property
-    def end(self) -> int:
-        return max(hold.end for hold in self.holds.values())
-
-    def has_hold(self, attempt: str, now: int) -> bool:
-        hold = self.holds.get(attempt)
-        return hold is not None and hold.end > now
-
-    def give(self, owner: str, client: Client, attempt: str, hold: _Hold, now: int) -> None:
-        self.token = max(self.token + 1, now)
-        self.owner, self.client, self.since = owner, client, now
-        self.holds[attempt] = hold
-
-    def free(self, now: int) -> None:
-        self.holds.clear()
-        self.owner = None
-        self.freed_at = now
-
-    def state(self, now: int) -> LockState:
-        if self.owner is None:
-            return "free"
-        return "held" if self.end > now else "expired"
-
-    def holder(self, now: int) -> Holder | None:
-        if self.owner is None:
-            return None
-        claimed = any(hold.claimed for hold in self.holds.values())
-        held_for = (now - self.since) / 1e6
-        return Holder(self.owner, self.client.host, self.client.pid, self.token, held_for, claimed)
-
-
-class _Ended:
-    __slots__ = ("by", "reason", "until", "why")
-
-    def __init__(self, why: str, now: int, by: str | None = None, reason: str | None = None) -> None:
-        self.why = why
-        self.by = by
-        self.reason = reason
-        self.until = now + REMEMBER[why]
-
-
-class _Shard:
-    __slots__ = ("ended", "history", "locks", "mutex")
-
-    def __init__(self) -> None:
-        self.mutex = threading.Lock()
-        self.locks: dict[str, _Lock] = {}
-        self.ended: dict[tuple[str, str], _Ended] = {}
-        self.history: dict[str, list[Event]] = {}
-
-
-class _World:
-    """What the clients of one ``memory://name`` share."""
-
-    def __init__(self) -> None:
-        self.shards = tuple(_Shard() for _ in range(SHARDS))
-        self.listeners: dict[str, Listener] = {}
-        self.floor = 0
-
-    def shard(self, key: str) -> _Shard:
-        return self.shards[hash(key) % SHARDS]
-
-
-# By process as well: a forked child must not join a world whose mutexes may be held by the parent's threads.
-_shared: weakref.WeakValueDictionary[tuple[int, str], _World] = weakref.WeakValueDictionary()
+_shared: weakref.WeakValueDictionary[tuple[int, str], World] = weakref.WeakValueDictionary()
 _shared_mutex = threading.Lock()
 
 # Epoch time that neither steps nor stands still in suspend: tokens and leases need no more than that.
@@ -178,11 +76,11 @@ def from_url(url: str, options: StoreOptions) -> MemoryStore:
     return MemoryStore(options, name)
 
 
-def _world_of(name: str) -> _World:
+def _world_of(name: str) -> World:
     if not name:
-        return _World()
+        return World()
     with _shared_mutex:
-        return _shared.setdefault((os.getpid(), name), _World())
+        return _shared.setdefault((os.getpid(), name), World())
 
 
 class MemoryStore:
@@ -223,6 +121,9 @@ class MemoryStore:
         """Call *listener* with the signals for this client."""
         self._world.listeners[self._client.instance] = listener
 
+    def be_reachable(self) -> None:
+        """Nothing to do."""
+
     def before_fork(self) -> None:
         """Nothing to do: the child starts with an empty world, whatever state it finds this one in."""
 
@@ -250,10 +151,10 @@ class MemoryStore:
             lock = shard.locks.get(key)
             if lock is not None and not lock.has_hold(attempt, now):
                 self._settle(shard, lock, now, post)
-            if ended := _ended(shard, key, attempt, now):
-                return _not_held(ended)
+            if ended := shard.find_ended(key, attempt, now):
+                return ended.answer()
             if lock is None:
-                lock = shard.locks[key] = _Lock(key, self._world.floor)
+                lock = shard.locks[key] = Lock(key, self._world.floor)
             elif lock.last == attempt:
                 return NotHeld("already")
             end = now + micros(request.ttl)
@@ -264,11 +165,11 @@ class MemoryStore:
             if lock.owner == owner:
                 if len(lock.holds) >= request.limit:
                     return TooManyHolds(len(lock.holds))
-                lock.holds[attempt] = _Hold(end, True)
+                lock.holds[attempt] = Hold(end, True)
                 self._forget_ticket(lock, attempt, now, post)
                 return Granted(lock.token, request.ttl, len(lock.holds))
             if lock.owner is None:
-                lock.give(owner, request.client, attempt, _Hold(end, True), now)
+                lock.give(owner, request.client, attempt, Hold(end, True), now)
                 self._record(shard, lock, "granted", now, owner=owner)
                 return Granted(lock.token, request.ttl)
             holder, expires_in = cast("Holder", lock.holder(now)), (lock.end - now) / 1e6
@@ -277,7 +178,7 @@ class MemoryStore:
             if ticket := lock.tickets.get(attempt):
                 ticket.end = max(ticket.end, now + micros(request.patience))
                 return Queued(list(lock.tickets).index(attempt) + 1, holder, expires_in)
-            lock.tickets[attempt] = _Ticket(request, now)
+            lock.tickets[attempt] = Ticket(request, now)
             self._record(shard, lock, "queued", now, owner=owner)
             return Queued(len(lock.tickets), holder, expires_in)
 
@@ -292,10 +193,10 @@ class MemoryStore:
                 return self._why(shard, lock, request.key, request.attempt, request.token, now)
             return self._let_go(shard, lock, request, now, post)
 
-    def _let_go(self, shard: _Shard, lock: _Lock, request: Release, now: int, post: Post) -> Released:
+    def _let_go(self, shard: Shard, lock: Lock, request: Release, now: int, post: Post) -> Released:
         del lock.holds[request.attempt]
         if request.retire or lock.holds:
-            shard.ended[request.key, request.attempt] = _Ended("released", now)
+            shard.ended[request.key, request.attempt] = Ended("released", now)
         if lock.holds:
             return Released(len(lock.holds))
         self._record(shard, lock, "released", now, owner=lock.owner)
@@ -311,11 +212,11 @@ class MemoryStore:
             lock = shard.locks.get(key)
             if lock is not None:
                 self._settle(shard, lock, now, post)
-            if ended := _ended(shard, key, attempt, now):
-                return _not_held(ended)
+            if ended := shard.find_ended(key, attempt, now):
+                return ended.answer()
             if lock is not None and lock.last == attempt:
                 return NotHeld("already")
-            shard.ended[key, attempt] = _Ended("withdrawn", now)
+            shard.ended[key, attempt] = Ended("withdrawn", now)
             if lock is None:
                 return Withdrawn()
             if attempt in lock.holds:
@@ -342,7 +243,7 @@ class MemoryStore:
                 return NotHeld("taken over")
             holder = cast("Holder", lock.holder(now))
             for attempt in lock.holds:
-                shard.ended[request.key, attempt] = _Ended("broken", now, request.by, request.reason)
+                shard.ended[request.key, attempt] = Ended("broken", now, request.by, request.reason)
                 post.append((lock.client.instance, Signal("lost", request.key, attempt)))
             self._record(shard, lock, "broken", now, owner=lock.owner, by=request.by, reason=request.reason)
             lock.free(now)
@@ -389,53 +290,51 @@ class MemoryStore:
 
     # The rules those requests share. All are called with the shard's mutex held.
 
-    def _settle(self, shard: _Shard, lock: _Lock, now: int, post: Post) -> None:
+    def _settle(self, shard: Shard, lock: Lock, now: int, post: Post) -> None:
         """Bring the lock up to *now*: end what is over, then give it to the first live ticket."""
         for attempt, hold in list(lock.holds.items()):
             if hold.end <= now:
                 del lock.holds[attempt]
                 if hold.claimed:
-                    shard.ended[lock.key, attempt] = _Ended("expired", hold.end)
+                    shard.ended[lock.key, attempt] = Ended("expired", hold.end)
         if lock.owner is not None and not lock.holds:
             self._record(shard, lock, "expired", now, owner=lock.owner)
             lock.free(now)
         if lock.tickets:
             if lock.owner is None:
                 self._hand_over(shard, lock, now, post)
-            elif _prune_head(lock, now):
-                _tell_head(lock, now, post)
+            elif lock.prune_head(now):
+                lock.tell_head(now, post)
 
-    def _hand_over(self, shard: _Shard, lock: _Lock, now: int, post: Post) -> str | None:
+    def _hand_over(self, shard: Shard, lock: Lock, now: int, post: Post) -> str | None:
         """Give a free lock to the first live ticket; return its owner."""
-        _prune_head(lock, now)
+        lock.prune_head(now)
         attempt = next(iter(lock.tickets), None)
         if attempt is None:
             return None
         ticket = lock.tickets.pop(attempt)
-        hold = _Hold(now + ticket.claim, claimed=False)
+        hold = Hold(now + ticket.claim, claimed=False)
         lock.give(ticket.owner, ticket.client, attempt, hold, now)
         self._record(shard, lock, "handed_over", now, owner=ticket.owner)
         post.append((ticket.client.instance, Signal("granted", lock.key, attempt)))
-        _prune_head(lock, now)
-        _tell_head(lock, now, post)
+        lock.prune_head(now)
+        lock.tell_head(now, post)
         return ticket.owner
 
-    def _forget_ticket(self, lock: _Lock, attempt: str, now: int, post: Post) -> None:
+    def _forget_ticket(self, lock: Lock, attempt: str, now: int, post: Post) -> None:
         if attempt in lock.tickets:
             was_head = next(iter(lock.tickets)) == attempt
             del lock.tickets[attempt]
             if was_head:
-                _prune_head(lock, now)
-                _tell_head(lock, now, post)
+                lock.prune_head(now)
+                lock.tell_head(now, post)
 
-    def _why(
-        self, shard: _Shard, lock: _Lock | None, key: str, attempt: str, token: int, now: int
-    ) -> NotHeld:
+    def _why(self, shard: Shard, lock: Lock | None, key: str, attempt: str, token: int, now: int) -> NotHeld:
         """Say why an attempt does not hold the lock under *token*."""
-        if ended := _ended(shard, key, attempt, now):
+        if ended := shard.find_ended(key, attempt, now):
             if ended.why == "expired" and lock is not None and lock.token > token:
                 return NotHeld("taken over")
-            return _not_held(ended)
+            return ended.answer()
         if lock is None:
             return NotHeld("unknown")
         if lock.last == attempt:
@@ -446,8 +345,8 @@ class MemoryStore:
 
     def _record(
         self,
-        shard: _Shard,
-        lock: _Lock,
+        shard: Shard,
+        lock: Lock,
         kind: EventKind,
         now: int,
         *,
@@ -473,7 +372,7 @@ class MemoryStore:
                 Waiter(t.owner, t.client.host, t.client.pid, (now - t.queued_at) / 1e6)
                 for t in list(lock.tickets.values())[:WAITERS_SHOWN]
             )
-            return _view(lock, now, waiters)
+            return lock.view(now, waiters)
 
     def _history(self, request: History, post: Post) -> tuple[Event, ...]:
         shard = self._world.shard(request.key)
@@ -488,7 +387,7 @@ class MemoryStore:
         for shard in self._world.shards:
             with shard.mutex:
                 found += [
-                    _view(lock, now)
+                    lock.view(now)
                     for key, lock in shard.locks.items()
                     if key > request.after
                     and key.startswith(request.prefix)
@@ -541,7 +440,7 @@ class MemoryStore:
             after = after if len(walk) > limit else None
         return Swept(expired, tickets, locks, ended, history, after)
 
-    def _drop_dead_tickets(self, lock: _Lock, limit: int, now: int, post: Post) -> int:
+    def _drop_dead_tickets(self, lock: Lock, limit: int, now: int, post: Post) -> int:
         dead = [attempt for attempt, ticket in lock.tickets.items() if ticket.end <= now][:limit]
         for attempt in dead:
             self._forget_ticket(lock, attempt, now, post)
@@ -550,48 +449,3 @@ class MemoryStore:
 
 def _now(given: float | None) -> int:
     return micros(boot_time()) + _EPOCH if given is None else micros(given)
-
-
-def _ended(shard: _Shard, key: str, attempt: str, now: int) -> _Ended | None:
-    ended = shard.ended.get((key, attempt))
-    return ended if ended is not None and ended.until > now else None
-
-
-def _not_held(ended: _Ended) -> NotHeld:
-    if ended.why == "broken":
-        return NotHeld("broken", ended.by, ended.reason)
-    return NotHeld("expired" if ended.why == "expired" else "already")
-
-
-def _prune_head(lock: _Lock, now: int) -> bool:
-    """Remove dead tickets from the head of the queue; tell whether there were any."""
-    pruned = False
-    while lock.tickets:
-        attempt, ticket = next(iter(lock.tickets.items()))
-        if ticket.end > now:
-            break
-        del lock.tickets[attempt]
-        pruned = True
-    return pruned
-
-
-def _tell_head(lock: _Lock, now: int, post: Post) -> None:
-    """Tell the new head that it is the one who watches, and when this lease ends."""
-    if lock.tickets:
-        attempt, ticket = next(iter(lock.tickets.items()))
-        signal = Signal("head", lock.key, attempt, (lock.end - now) / 1e6)
-        post.append((ticket.client.instance, signal))
-
-
-def _view(lock: _Lock, now: int, waiters: tuple[Waiter, ...] = ()) -> LockView:
-    holder = lock.holder(now)
-    return LockView(
-        key=lock.key,
-        state=lock.state(now),
-        token=lock.token,
-        holder=holder,
-        expires_in=max(lock.end - now, 0) / 1e6 if holder else 0.0,
-        holds=len(lock.holds),
-        waiting=len(lock.tickets),
-        waiters=waiters,
-    )
