@@ -11,6 +11,7 @@ import math
 import random
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from holdfast.clock import boot_time
 from holdfast.core.keeper import Keeper, Kept
@@ -135,7 +136,8 @@ class KeeperThread:
             self._wake_at = AWAKE
             if self._stopped:
                 return
-        self._store.be_reachable()  # here, where nobody waits for it: whoever holds may be told of a break
+        with suppress(Exception):  # signals are hints, and a keeper that died would lose every lease
+            self._store.be_reachable()  # here, where nobody waits for it: who holds may be told of a break
         while True:
             with self._mutex:
                 if self._stopped:

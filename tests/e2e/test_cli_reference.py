@@ -43,9 +43,9 @@ def test_the_help_is_in_the_reference(command):
     assert f"```text\n{help_of(command)}```\n" in found[name]
 
 
-def test_every_line_of_help_fits_into_a_terminal_of_100_columns():
+def test_every_line_of_help_fits_into_a_terminal_of_80_columns():
     blocks = [match[0] for match in BLOCK.finditer(PAGE.read_text("utf-8"))]
-    assert all(len(line) <= 100 for block in blocks for line in block.splitlines())
+    assert all(len(line) <= 80 for block in blocks for line in block.splitlines())
 
 
 def test_every_error_and_its_exit_code_are_in_the_reference():

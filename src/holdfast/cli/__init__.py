@@ -16,17 +16,19 @@ COMMANDS = (run, ls, show, breaking, sweep, schema, demo)
 BROKEN_PIPE = 141  # as a shell would show a program that SIGPIPE ended
 
 DESCRIPTION = """\
-Locks that hold across processes and machines, kept in the database you already have.
+Locks that hold across processes and machines, kept in the database you already
+have.
 
-The store is given by --url or $HOLDFAST_URL; without either it is a file of yours.
+The store is given by --url or $HOLDFAST_URL; without either it is a file of
+yours.
 """
 
 EPILOG = """\
 examples:
-  holdfast run nightly-report -- ./report.sh      run it only while holding the lock
-  holdfast ls                                     who holds what
-  holdfast show nightly-report                    one lock, its queue and its history
-  holdfast demo                                   watch five processes share a lock
+  holdfast run nightly-report -- ./report.sh   run it under the lock
+  holdfast ls                                  who holds what
+  holdfast show nightly-report                 one lock, its queue, its history
+  holdfast demo                                watch five processes share a lock
 
 'holdfast COMMAND --help' says more about each.
 """

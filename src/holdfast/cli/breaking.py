@@ -18,9 +18,10 @@ from holdfast.sync import Holdfast
 DESCRIPTION = """\
 Take a lock away from its holder and give it to the next in the queue.
 
-The holder is told that its lease is lost, and by whom and why; the history keeps it. But
-it may be in the middle of its work and notice late: only what is fenced with the token
-is safe from it. Ask whether the holder is really gone before you break its lock.
+The holder is told that its lease is lost, and by whom and why; the history
+keeps it. But it may be in the middle of its work and notice late: only what is
+fenced with the token is safe from it. Ask whether the holder is really gone
+before you break its lock.
 """
 
 REFUSED = 1

@@ -14,8 +14,8 @@ from holdfast.core.requests import LockView
 from holdfast.sync import Holdfast
 
 DESCRIPTION = """\
-List the locks of a store in the order of their keys: who holds them, for how long,
-when the lease ends unless it is renewed, and how many wait.
+List the locks of a store in the order of their keys: who holds them, for how
+long, when the lease ends unless it is renewed, and how many wait.
 """
 
 HEADER = ("KEY", "STATE", "OWNER", "HOST:PID", "HELD FOR", "LEASE LEFT", "WAITING", "TOKEN")

@@ -30,15 +30,17 @@ from holdfast.core.settings import Settings
 from holdfast.sync import Holdfast, Lease
 
 DESCRIPTION = """\
-Wait for a lock, run a command while holding it, and exit with the command's exit code.
+Wait for a lock, run a command while holding it, and exit with the command's
+exit code.
 
-The lease is renewed for as long as the command runs. Should it be lost, the command and all
-processes of its group get SIGTERM, and SIGKILL after a grace. If the store cannot be reached,
-that is done early enough for the command to be dead before anybody else gets the lock.
+The lease is renewed for as long as the command runs. Should it be lost, the
+command and all processes of its group get SIGTERM, and SIGKILL after a grace.
+If the store cannot be reached, that is done early enough for the command to be
+dead before anybody else gets the lock.
 
-The command finds HOLDFAST_KEY, HOLDFAST_TOKEN (the fencing token: pass it on to whatever the
-command writes to), HOLDFAST_OWNER and HOLDFAST_URL in its environment. SIGINT, SIGTERM and
-SIGHUP are passed on to it.
+The command finds HOLDFAST_KEY, HOLDFAST_TOKEN (the fencing token: pass it on
+to whatever the command writes to), HOLDFAST_OWNER and HOLDFAST_URL in its
+environment. SIGINT, SIGTERM and SIGHUP are passed on to it.
 """
 
 EPILOG = """\

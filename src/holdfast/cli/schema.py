@@ -26,7 +26,8 @@ Look at the tables that holdfast keeps in a store, or change them.
   apply    make them, or bring them up to this release's version
   drop     remove them, with all locks, queues and history in them
 
-On SQLite 'apply' is for those who like to be explicit: every client does it when it connects.
+On SQLite 'apply' is for those who like to be explicit: every client does it
+when it connects.
 """
 
 REFUSED = 1

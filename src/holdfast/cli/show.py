@@ -27,8 +27,9 @@ from holdfast.core.requests import LockView
 from holdfast.sync import Holdfast
 
 DESCRIPTION = """\
-Show one lock: its holder, who waits for it in which order, and what is in its history.
-How much is in the history is up to the clients; by default they keep what went wrong.
+Show one lock: its holder, who waits for it in which order, and what is in its
+history. How much is in the history is up to the clients; by default they keep
+what went wrong.
 """
 
 NOTHING = 1

@@ -10,9 +10,10 @@ from holdfast.cli.options import Commands, add_json, add_url, url_of
 from holdfast.sync import Holdfast
 
 DESCRIPTION = """\
-Settle leases that ran out, remove dead waiters, and forget locks that nobody has used for
-an hour, attempts that ended long ago, and history older than 30 days. Clients do this by
-themselves now and then; a store that nobody uses any more can be tidied with it.
+Settle leases that ran out, remove dead waiters, and forget locks that nobody
+has used for an hour, attempts that ended long ago, and history older than 30
+days. Clients do this by themselves now and then; a store that nobody uses any
+more can be tidied with it.
 """
 
 

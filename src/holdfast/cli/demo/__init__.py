@@ -7,12 +7,14 @@ import argparse
 from holdfast.cli.options import Commands
 
 DESCRIPTION = """\
-Five real processes share one lock in a temporary SQLite file: they hand it over in turn, one
-of them is killed while it holds the lock, another one is paused and comes back too late.
-Takes about 15 seconds, and leaves nothing behind.
+Five real processes share one lock in a temporary SQLite file: they hand it
+over in turn, one of them is killed while it holds the lock, another one is
+paused and comes back too late. Takes about 15 seconds, and leaves nothing
+behind.
 
-At the end the claims are checked against what the processes and the store recorded; the
-exit code is 1 if one does not hold. Without a terminal the show is written line by line.
+At the end the claims are checked against what the processes and the store
+recorded; the exit code is 1 if one does not hold. Without a terminal the show
+is written line by line.
 """
 
 

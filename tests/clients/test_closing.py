@@ -1,0 +1,172 @@
+"""Closing a client: what it held is free, who waits is told, and nothing can be asked any more."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import AsyncHoldfast, Closed, Holdfast, Settings
+from tests.clients.support import PATIENCE, Stage, eventually
+
+ONLY_SIGNALS = Settings(heartbeat=1000, claim=2000, patience=3000)
+
+
+def test_closing_releases_everything_and_wakes_the_next(stage: Stage) -> None:
+    one, two = stage.client(settings=ONLY_SIGNALS), stage.client(settings=ONLY_SIGNALS)
+    leases = [stage.call(one.acquire, "nightly", ttl=1000) for _ in range(3)]
+    stage.call(one.acquire, "another", ttl=1000)
+    waiting = stage.actor("waiter").start(two.acquire, "nightly", ttl=1000)
+    stage.until_waiting("nightly", 1)
+    stage.close(one)
+    assert waiting.result(PATIENCE).token > leases[0].token
+    assert stage.state("another") == "free"
+
+
+def test_closing_gives_back_the_tickets_of_those_who_wait_and_tells_them(stage: Stage) -> None:
+    lease = stage.call(stage.locks.acquire, "nightly")
+    locks = stage.client(settings=ONLY_SIGNALS)
+    waiting = [stage.actor(f"waiter-{n}").start(locks.acquire, "nightly") for n in range(3)]
+    stage.until_waiting("nightly", 3)
+    stage.close(locks)
+    for each in waiting:
+        assert isinstance(each.exception(PATIENCE), Closed)
+    assert stage.waiting("nightly") == 0
+    lease.check()
+    stage.call(lease.release)
+
+
+def test_what_is_granted_while_the_client_closes_is_not_left_behind(stage: Stage) -> None:
+    """A race: nobody would renew it, and nobody would release it."""
+    for turn in range(20):
+        locks = stage.client()
+        taking = [stage.actor(f"taker-{n}").start(locks.acquire, f"key-{turn}-{n}") for n in range(3)]
+        stage.close(locks)
+        for each in taking:
+            error = each.exception(PATIENCE)
+            assert error is None or isinstance(error, Closed), error
+        stage.nothing_left()
+        if hasattr(locks._store, "_database"):
+            eventually(lambda locks=locks: locks._store._database._connection is None)
+
+
+def test_what_queues_while_the_client_closes_is_not_left_behind(stage: Stage) -> None:
+    lease = stage.actor("holder").call(stage.locks.acquire, "nightly")
+    for _ in range(20):
+        locks = stage.client()
+        waiting = [stage.actor(f"waiter-{n}").start(locks.acquire, "nightly") for n in range(3)]
+        stage.close(locks)
+        for each in waiting:
+            assert isinstance(each.exception(PATIENCE), Closed)
+        assert stage.waiting("nightly") == 0
+    lease.check()
+
+
+def test_closing_twice_is_harmless(stage: Stage) -> None:
+    locks = stage.client()
+    stage.call(locks.acquire, "nightly")
+    stage.close(locks)
+    stage.close(locks)
+
+
+def test_closing_lets_go_of_the_file(stage: Stage) -> None:
+    locks = stage.client()
+    stage.call(locks.acquire, "nightly")
+    stage.close(locks)
+    if hasattr(locks._store, "_database"):
+        assert locks._store._database._connection is None
+        assert locks._store._doorbells._bell is None
+
+
+USES: dict[str, Callable[[Any], Any]] = {
+    "acquire": lambda locks: locks.acquire("nightly"),
+    "try_acquire": lambda locks: locks.try_acquire("nightly"),
+    "inspect": lambda locks: locks.inspect("nightly"),
+    "history": lambda locks: locks.history("nightly"),
+    "break_lock": lambda locks: locks.break_lock("nightly", reason="stuck"),
+    "sweep": lambda locks: locks.sweep(),
+    "lock": lambda locks: locks.lock("nightly").acquire(),
+    "locked": lambda locks: locks.lock("nightly").locked(),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_closed_client_says_so(stage: Stage, use: str) -> None:
+    locks = stage.client()
+    stage.close(locks)
+    with pytest.raises(Closed, match="is closed; make a new one") as caught:
+        stage.call(USES[use], locks)
+    assert stage.url in str(caught.value)
+    assert isinstance(caught.value, RuntimeError)
+    if hasattr(locks._store, "_database"):
+        assert locks._store._database._connection is None
+
+
+def test_a_closed_client_lists_nothing(stage: Stage) -> None:
+    async def collect(locks: Any) -> list[Any]:
+        return [view async for view in locks.list()]
+
+    locks = stage.client()
+    stage.close(locks)
+    with pytest.raises(Closed):
+        stage.call(collect if stage.is_async else lambda locks: list(locks.list()), locks)
+
+
+def test_holding_with_a_closed_client_says_so(url: str) -> None:
+    locks = Holdfast(url)
+    locks.close()
+    hold = locks.hold("nightly")
+    with pytest.raises(Closed), hold:
+        pass
+
+
+def test_leaving_the_blocks_of_clients_closes_them(url: str) -> None:
+    with Holdfast(url) as locks:
+        locks.acquire("nightly")
+    assert "closed" in repr(locks)
+
+    async def tasks() -> AsyncHoldfast:
+        async with AsyncHoldfast(url) as locks:
+            await locks.acquire("nightly", timeout=0)
+            return locks
+
+    assert "closed" in repr(asyncio.run(tasks()))
+
+
+def test_a_client_may_be_closed_from_on_lost(url: str) -> None:
+    """It runs in the keeper's own thread, which cannot wait for itself."""
+    closed = threading.Event()
+    locks = Holdfast(url)
+
+    def on_lost(_: Any) -> None:
+        locks.close()
+        closed.set()
+
+    locks.acquire("nightly", ttl=600, on_lost=on_lost)
+    locks.break_lock("nightly", reason="stuck")
+    assert closed.wait(PATIENCE)
+
+
+def test_an_async_client_serves_several_loops_one_after_the_other(url: str) -> None:
+    locks = AsyncHoldfast(url)
+
+    async def use() -> int:
+        async with locks.hold("nightly", timeout=5) as lease:
+            return lease.token
+
+    tokens = [asyncio.run(use()) for _ in range(3)]
+    assert tokens == sorted(set(tokens))
+    asyncio.run(locks.close())
+
+
+def test_an_async_client_works_without_its_block(url: str) -> None:
+    async def use() -> None:
+        locks = AsyncHoldfast(url)
+        lease = await locks.acquire("nightly")
+        await lease.release()
+        await locks.close()
+
+    asyncio.run(use())
