@@ -9,7 +9,6 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
@@ -26,6 +25,7 @@ from holdfast.client import (
     with_note,
 )
 from holdfast.clock import boot_time
+from holdfast.core.data import replace
 from holdfast.core.events import Event, HistoryLevel
 from holdfast.core.keeper import Kept
 from holdfast.core.plans import Abandoned, Plan, Wait, ask

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator
-from dataclasses import replace
 from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
 from holdfast import errors, exits, identity
 from holdfast.clock import boot_time
 from holdfast.core import keys, plans
-from holdfast.core.data import data
+from holdfast.core.data import data, replace
 from holdfast.core.keeper import Kept, loss_reason
 from holdfast.core.plans import Grant, Plan
 from holdfast.core.requests import (

@@ -23,6 +23,7 @@ from holdfast.stores.base import Store
 
 SWEEP_LIMIT = 500
 AWAKE = -math.inf
+NAP = 5.0
 
 
 class KeeperThread:
@@ -149,7 +150,8 @@ class KeeperThread:
                 if not (lost or request or sweep):
                     self._wake_at = self._keeper.next_at()
                     idle = math.isinf(self._wake_at)
-                    self._changed.wait(None if idle else min(self._wake_at - now, threading.TIMEOUT_MAX))
+                    # Waiting does not count suspend, as our clock does: after a nap look again soon.
+                    self._changed.wait(None if idle else min(self._wake_at - now, NAP))
                     self._wake_at = AWAKE
                     continue
             self._tell(lost)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import queue
 import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
@@ -26,6 +24,7 @@ from holdfast.client import (
     with_note,
 )
 from holdfast.clock import boot_time
+from holdfast.core.data import replace
 from holdfast.core.events import Event, HistoryLevel
 from holdfast.core.keeper import Kept
 from holdfast.core.plans import Abandoned, Plan, Wait, ask
@@ -133,6 +132,8 @@ class Holdfast(BaseClient):
         guard = Guard(key, key_from, on_busy, options)
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            import inspect  # slow to import, and only needed here
+
             deferred = (
                 inspect.iscoroutinefunction(function)
                 or inspect.isgeneratorfunction(function)

@@ -1,11 +1,11 @@
 """Settings are checked when they are made (R13)."""
 
 import math
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from holdfast.core.data import replace
 from holdfast.core.settings import MAX_TTL, Settings, seconds
 from holdfast.errors import SettingsError
 

@@ -6,12 +6,12 @@ import argparse
 import getpass
 import json
 import socket
-from dataclasses import asdict
 
 from holdfast import errors
 from holdfast.cli.options import Commands, add_json, add_url, confirm, url_of
 from holdfast.cli.output import clean, duration_text, say
 from holdfast.core import keys
+from holdfast.core.data import as_dict
 from holdfast.core.requests import LockView
 from holdfast.sync import Holdfast
 
@@ -73,7 +73,7 @@ def call(args: argparse.Namespace) -> int:
         detail = "it is free" if token is None else f"the lease with token {token} is over"
         raise errors.NotHeld(key, detail)
     if args.json:
-        print(json.dumps({"key": key, **asdict(broken)}))
+        print(json.dumps({"key": key, **as_dict(broken)}))
         return 0
     loser = broken.holder
     now = f"{clean(broken.next)} has it now" if broken.next else "it is free now"

@@ -6,10 +6,10 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import asdict
 
 from holdfast.cli.options import Commands, add_json, add_url, url_of
 from holdfast.cli.output import DIM, GREEN, YELLOW, clean, duration_text, has_colours, paint, table
+from holdfast.core.data import as_dict
 from holdfast.core.requests import LockView
 from holdfast.sync import Holdfast
 
@@ -61,7 +61,7 @@ def call(args: argparse.Namespace) -> int:
 
 def as_json(view: LockView) -> dict[str, object]:
     """Return a lock as plain data, without the waiters: a list does not have them."""
-    data = asdict(view)
+    data: dict[str, object] = as_dict(view)
     del data["waiters"]
     return data
 

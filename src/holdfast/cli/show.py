@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from holdfast.cli.ls import STYLES
 from holdfast.cli.options import Commands, add_json, add_url, url_of
@@ -22,6 +21,7 @@ from holdfast.cli.output import (
     table,
 )
 from holdfast.core import keys
+from holdfast.core.data import as_dict
 from holdfast.core.events import Event
 from holdfast.core.requests import LockView
 from holdfast.sync import Holdfast
@@ -61,8 +61,8 @@ def call(args: argparse.Namespace) -> int:
         say(f"{args.key!r} was never used, or long ago")
         return NOTHING
     if args.json:
-        data: dict[str, object] = {"key": args.key} if view is None else asdict(view)
-        data["history"] = [asdict(event) for event in events]
+        data: dict[str, object] = {"key": args.key} if view is None else as_dict(view)
+        data["history"] = [as_dict(event) for event in events]
         print(json.dumps(data))
         return 0
     colours = has_colours(sys.stdout)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
 
 from holdfast.cli.options import Commands, add_json, add_url, url_of
+from holdfast.core.data import as_dict
 from holdfast.sync import Holdfast
 
 DESCRIPTION = """\
@@ -41,7 +41,7 @@ def call(args: argparse.Namespace) -> int:
     """Sweep, and print the totals."""
     with Holdfast(url_of(args)) as locks:
         swept = locks.sweep(limit=args.limit)
-    counts = asdict(swept)
+    counts = as_dict(swept)
     del counts["after"]
     if args.json:
         print(json.dumps(counts))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from holdfast import errors
 from holdfast.core.plans import Grant, Roll
@@ -27,19 +26,31 @@ BATCH = 2000  # leases in one request: 10,000 leases are five requests
 EARLY = 0.1
 
 
-@dataclass(slots=True)
 class Kept:
     """A lease in a keeper's care, and the truth about its trust."""
 
-    grant: Grant
-    trusted_until: float
-    renew_at: float
-    margin: float
-    stop_at: float = math.inf  # max_hold: no end later than this
-    failures: int = 0
-    trouble: str | None = None
-    lost: errors.LeaseLost | None = None
-    tell: Callable[[], None] | None = None  # called by the runner once the lease is lost
+    __slots__ = (
+        "failures",
+        "grant",
+        "lost",
+        "margin",
+        "renew_at",
+        "stop_at",
+        "tell",
+        "trouble",
+        "trusted_until",
+    )
+
+    def __init__(self, grant: Grant, *, renew_at: float, margin: float, stop_at: float = math.inf) -> None:
+        self.grant = grant
+        self.trusted_until = grant.trusted_until
+        self.renew_at = renew_at
+        self.margin = margin
+        self.stop_at = stop_at  # max_hold: no end later than this
+        self.failures = 0
+        self.trouble: str | None = None
+        self.lost: errors.LeaseLost | None = None
+        self.tell: Callable[[], None] | None = None  # called by the runner once the lease is lost
 
     def loss(self, now: float) -> errors.LeaseLost | None:
         """Return why the lease is lost at *now*, or None while it can be trusted."""
@@ -58,28 +69,29 @@ class Kept:
         return True
 
 
-@dataclass(slots=True)
 class _Ticket:
-    key: str
-    attempt: str
-    refresh_at: float
-    failures: int = 0
+    __slots__ = ("attempt", "failures", "key", "refresh_at")
+
+    def __init__(self, key: str, attempt: str, refresh_at: float) -> None:
+        self.key = key
+        self.attempt = attempt
+        self.refresh_at = refresh_at
+        self.failures = 0
 
 
-@dataclass(slots=True)
 class Keeper:
     """The leases and tickets of one client."""
 
-    settings: Settings
-    roll: Roll
-    leases: dict[str, Kept] = field(default_factory=dict)
-    tickets: dict[str, _Ticket] = field(default_factory=dict)
+    def __init__(self, settings: Settings, roll: Roll) -> None:
+        self.settings = settings
+        self.roll = roll
+        self.leases: dict[str, Kept] = {}
+        self.tickets: dict[str, _Ticket] = {}
 
     def keep(self, grant: Grant, *, asked: float, max_hold: float | None) -> Kept:
         """Take a lease into care. *asked* is when its grant was asked for."""
         kept = Kept(
-            grant=grant,
-            trusted_until=grant.trusted_until,
+            grant,
             renew_at=asked + grant.ttl * self.settings.renew_at,
             margin=self.settings.margin_for(grant.ttl),
             stop_at=math.inf if max_hold is None else asked + max_hold,
@@ -133,7 +145,10 @@ class Keeper:
             RenewLease(kept.grant.key, kept.grant.attempt, kept.grant.token, self._ttl(kept, now))
             for kept in due[:BATCH]
         ]
-        tickets = [t for t in self.tickets.values() if t.refresh_at <= now][:BATCH]
+        tickets = [t for t in self.tickets.values() if t.refresh_at <= now]
+        if tickets:  # all others ride along, and from then on beat together
+            tickets += [t for t in self.tickets.values() if t.refresh_at > now and not t.failures]
+        del tickets[BATCH:]
         if not leases and not tickets:
             return None
         patience = self.settings.patience

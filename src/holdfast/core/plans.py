@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from holdfast import errors
-from holdfast.core.data import data
+from holdfast.core.data import data, replace
 from holdfast.core.requests import (
     Acquire,
     Busy,

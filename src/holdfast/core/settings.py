@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field
 from datetime import timedelta
 
 from holdfast.core.backoff import Backoff
@@ -46,7 +45,7 @@ class Settings:
     history: HistoryLevel = "notable"
     sweep_every: float | None = 300.0  # tidy the store this often while something is held
     release_timeout: float = 5.0  # how long to go on trying to release when the store fails
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: Backoff = Backoff()
 
     def __post_init__(self) -> None:
         for name in ("ttl", "renew_at", "heartbeat", "claim", "patience", "release_timeout"):

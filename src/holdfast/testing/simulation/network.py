@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Protocol
 
 from holdfast import errors
+from holdfast.core.data import replace
 from holdfast.core.requests import (
     Acquire,
     Break,
