@@ -12,7 +12,7 @@ from bench.processes import Ready, mixed
 from bench.report import Line, milliseconds
 from holdfast import Holdfast
 
-TITLE = "crash of the holder"
+TITLE = "Crash of the holder"
 KEY = "one"
 TTL = 1.0
 

@@ -20,7 +20,7 @@ from holdfast.core.requests import Acquire, Granted, List, Queued, Release, Rele
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
 
-TITLE = "growth: the cost of a pair when the file is full"
+TITLE = "Growth: the cost of a pair when the file is full"
 KEY = "one"
 LONG = 86400.0
 

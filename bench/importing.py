@@ -9,7 +9,7 @@ from statistics import median
 
 from bench.report import Line, milliseconds
 
-TITLE = "import"
+TITLE = "Import"
 
 
 def run(quick: bool) -> list[Line]:

@@ -13,7 +13,7 @@ from holdfast import Holdfast
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
 
-TITLE = "memory: one uncontended pair"
+TITLE = "Memory: one uncontended pair"
 KEYS = 1000
 ENOUGH = 150_000  # pairs a second and core; or a quarter of the bare dictionary
 

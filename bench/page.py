@@ -28,7 +28,7 @@ def write(machine: str, busy: str, results: list[tuple[str, Any, list[Line]]]) -
     PLACE.mkdir(parents=True, exist_ok=True)
     parts = [INTRODUCTION.format(machine=machine, busy=busy)]
     for name, section, lines in results:
-        parts.append(f"## {section.TITLE[0].upper()}{section.TITLE[1:]}\n")
+        parts.append(f"## {section.TITLE}\n")
         parts.append(_table(lines))
         parts.append(_meanings(lines))
         parts.append(f"Again: `python -m bench {name}`\n")

@@ -41,7 +41,7 @@ def _targets(axes: Any, lines: list[Line]) -> None:
     better = [
         line.ratio / line.target if line.least else line.target / max(line.ratio, 1e-9) for line in lines
     ]
-    better = [min(max(value, 0.02), 50.0) for value in better]
+    better = [min(max(value, 0.1), 50.0) for value in better]
     axes.barh(
         [line.title for line in lines],
         [value - 1 for value in better],
@@ -49,7 +49,7 @@ def _targets(axes: Any, lines: list[Line]) -> None:
         color=[MET if line.met else MISSED for line in lines],
     )
     axes.set_xscale("log")
-    axes.set_xlim(0.08, 60)
+    axes.set_xlim(0.025, 300)
     axes.set_xticks([0.1, 0.5, 1, 2, 5, 10, 50], ["÷10", "÷2", "target", "×2", "×5", "×10", "×50"])
     axes.minorticks_off()
     axes.axvline(1, color=INK, linewidth=1)

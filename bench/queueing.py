@@ -8,7 +8,7 @@ from statistics import median
 from bench import handover, writers
 from bench.report import Line
 
-TITLE = "queueing for the writer: prototypes"
+TITLE = "Queueing for the writer: prototypes"
 WAYS = ("as is", "retry 0.05 0.05", "retry 0.1 0.3", "gate", "gate, polled", "gate when busy", "busy_timeout")
 
 

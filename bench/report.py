@@ -84,7 +84,7 @@ def per_second(value: float) -> str:
 
 
 def microseconds(seconds: float) -> str:
-    return f"{count(seconds * 1e6)} µs" if seconds < 0.1 else f"{seconds * 1e3:,.0f} ms"
+    return f"{count(seconds * 1e6)} µs" if seconds < 0.01 else milliseconds(seconds)
 
 
 def milliseconds(seconds: float) -> str:

@@ -19,7 +19,7 @@ from holdfast.core.requests import Acquire, Client, Release
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
 
-TITLE = "sqlite: one uncontended pair"
+TITLE = "SQLite: one uncontended pair"
 KEYS = 200
 CLIENT = Client(bare.WHO["instance"], bare.WHO["host"], bare.WHO["pid"])
 

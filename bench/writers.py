@@ -19,7 +19,7 @@ from bench.processes import Ready, together
 from bench.report import Line, milliseconds, per_second
 from holdfast import Holdfast
 
-TITLE = "writers: 4 processes, keys of their own, one file"
+TITLE = "Writers: 4 processes, keys of their own, one file"
 WORKERS = 4
 KEYS = 100
 

@@ -52,7 +52,9 @@ def test_a_key_that_cannot_name_a_lock_is_refused(stage: Stage, bad: str, use: s
     assert stage.everything() == []
 
 
-@pytest.mark.parametrize("key", ["k" * 255, "键" * 255, "\U0001f512", "a b", "workflow:1", "'\"`;--%_\\", "é", "e\u0301"])
+@pytest.mark.parametrize(
+    "key", ["k" * 255, "键" * 255, "\U0001f512", "a b", "workflow:1", "'\"`;--%_\\", "é", "e\u0301"]
+)
 def test_any_other_key_will_do(stage: Stage, key: str) -> None:
     lease = stage.call(stage.locks.acquire, key)
     (view,) = stage.everything()
@@ -225,7 +227,10 @@ def test_an_address_that_names_no_store_is_refused(
 
 def test_an_address_may_hold_any_name(tmp_path: Path) -> None:
     for name in ("a b.db", "%23.db", "%3F.db", "100%25.db", "锁.db", "a'b.db"):
-        with Holdfast(f"sqlite:///{tmp_path}/{name}?synchronous=FULL&busy_timeout=0.5") as locks, locks.hold("k"):
+        with (
+            Holdfast(f"sqlite:///{tmp_path}/{name}?synchronous=FULL&busy_timeout=0.5") as locks,
+            locks.hold("k"),
+        ):
             pass
     names = {path.name for path in tmp_path.iterdir() if path.is_file()}
     assert names == {"a b.db", "#.db", "?.db", "100%.db", "锁.db", "a'b.db"}
@@ -259,7 +264,9 @@ def test_an_address_may_hold_any_name(tmp_path: Path) -> None:
         ({"backoff": 5}, "backoff is 5"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_when_they_are_made(settings: dict[str, Any], text: str) -> None:
+def test_settings_that_cannot_work_are_refused_when_they_are_made(
+    settings: dict[str, Any], text: str
+) -> None:
     with pytest.raises(SettingsError, match=text):
         Settings(**settings)
 

@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncHoldfast, LeaseLost, LockTimeout, NotHeld, OutcomeUnknown, Settings, StoreUnavailable
+from holdfast import (
+    AsyncHoldfast,
+    LeaseLost,
+    LockTimeout,
+    NotHeld,
+    OutcomeUnknown,
+    Settings,
+    StoreUnavailable,
+)
 from holdfast.core.requests import Acquire, Release, Renew
 from tests.clients.support import PATIENCE, QUICK, Spy
 

@@ -300,7 +300,9 @@ def test_a_loss_never_hides_the_error_of_the_body(locks: Holdfast) -> None:
             locks.break_lock("nightly", reason="stuck", by="olga")
             raise KeyError("mine")
     assert caught.value.__notes__ == [
-        note for note in caught.value.__notes__ if "while leaving the block" in note and "broken by olga" in note
+        note
+        for note in caught.value.__notes__
+        if "while leaving the block" in note and "broken by olga" in note
     ]
     assert len(caught.value.__notes__) == 1
 

@@ -302,7 +302,18 @@ def test_a_client_shows_its_state(stage: Stage) -> None:
 def test_keys_are_compared_byte_for_byte(stage: Stage) -> None:
     leases = [
         stage.call(stage.locks.acquire, key, timeout=0, limit=1)
-        for key in ("key", "Key", "kéy", "ke\u0301y", "key ", " key", "%", "_", "'; DROP TABLE holdfast_locks --", "键")
+        for key in (
+            "key",
+            "Key",
+            "kéy",
+            "ke\u0301y",
+            "key ",
+            " key",
+            "%",
+            "_",
+            "'; DROP TABLE holdfast_locks --",
+            "键",
+        )
     ]
     assert len(stage.everything()) == len(leases)
     for lease in leases:

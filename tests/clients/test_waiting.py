@@ -142,19 +142,16 @@ def test_waiting_asks_for_nothing_between_heartbeats(stage: Stage) -> None:
     """Twenty waiters make a handful of requests in three heartbeats: one refreshes them all."""
     locks = stage.client(settings=Settings(heartbeat=0.3, claim=10, patience=30))
     spy = Spy(locks)
-    lease = stage.call(locks.acquire, "nightly", ttl=60)
-    waiting = [stage.actor(f"waiter-{n}").start(locks.acquire, "nightly") for n in range(20)]
+    stage.call(locks.acquire, "nightly", ttl=60)
+    for n in range(20):
+        stage.actor(f"waiter-{n}").start(locks.acquire, "nightly")
     stage.until_waiting("nightly", 20)
     spy.seen.clear()
     eventually(lambda: spy.count(Renew) >= 3)
     assert spy.count(Acquire) <= 2  # of the head, at most
     assert spy.count(Renew) <= 6
     assert max(len(request.tickets) for request in spy.seen if isinstance(request, Renew)) == 20
-    served = []
-    stage.call(lease.release)
-    for n, each in enumerate(waiting):
-        served.append(each.result(PATIENCE))
-        stage._actors[n + 1].call(served[-1].release)
+    stage.close(locks)
 
 
 def test_without_signals_a_waiter_is_served_at_its_next_heartbeat(stage: Stage) -> None:

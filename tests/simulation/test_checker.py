@@ -277,7 +277,7 @@ class Local:
 
 def kept(attempt: str, token: int, until: float) -> Kept:
     grant = Grant(KEY, attempt, "somebody", token, 10.0, until)
-    return Kept(grant, trusted_until=until, renew_at=until, margin=0.1)
+    return Kept(grant, renew_at=until, margin=0.1)
 
 
 def test_trust_past_the_end_in_the_store(story: Story):
