@@ -24,11 +24,11 @@ MISSING = "missing:"
 
 def pytest_report_header() -> list[str]:
     stores = ", ".join(f"{name}://" for name in sorted(_BUILT_IN))
+    python, system = platform.python_version(), f"{platform.system()} {platform.release()}"
+    cores = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     return [
-        f"holdfast {holdfast.__version__}: Python {platform.python_version()} on {platform.system()}"
-        f" {platform.release()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
-        f"stores: {stores} (SQLite {sqlite3.sqlite_version});"
-        f" missing parts {'FAIL (CI=true)' if CI else 'skip'}",
+        f"holdfast {holdfast.__version__}: Python {python}, {system}, {cores}",
+        f"stores: {stores} (SQLite {sqlite3.sqlite_version}); missing parts {'fail' if CI else 'are skipped'}",
     ]
 
 

@@ -23,6 +23,9 @@ from holdfast.stores.base import Store
 
 SWEEP_LIMIT = 500
 AWAKE = -math.inf
+
+# The longest sleep while there is something to keep. Sleeping does not count suspend, as our clock does: when
+# a machine wakes up, leases are found to be lost soon, and not when they would have been renewed.
 NAP = 5.0
 
 
@@ -44,6 +47,7 @@ class KeeperThread:
         self._thread: threading.Thread | None = None
         self._starting = False
         self._stopped = False
+        self._busy = False  # whether anything came to be kept since the thread last looked
         self._wake_at = math.inf  # when the thread will look again by itself
         self._swept_up_to = ""
         self._sweep_at = math.inf
@@ -119,6 +123,7 @@ class KeeperThread:
 
     def _look_at(self, when: float) -> None:
         """Make the thread look at *when* at the latest. Called with the mutex held."""
+        self._busy = True
         if self._thread is None and not self._starting and not self._stopped:
             self._starting = True
             try:
@@ -148,17 +153,27 @@ class KeeperThread:
                 request = self._keeper.due(now)
                 sweep = now >= self._sweep_at and bool(self._keeper.leases)
                 if not (lost or request or sweep):
-                    self._wake_at = self._keeper.next_at()
-                    idle = math.isinf(self._wake_at)
-                    # Waiting does not count suspend, as our clock does: after a nap look again soon.
-                    self._changed.wait(None if idle else min(self._wake_at - now, NAP))
-                    self._wake_at = AWAKE
+                    self._sleep(now)
                     continue
             self._tell(lost)
             if request is not None:
                 self._renew(request)
             if sweep:
                 self._sweep()
+
+    def _sleep(self, now: float) -> None:
+        """Sleep until something is due, at most a nap. Called with the mutex held."""
+        next_at = self._keeper.next_at()
+        if self._busy or next_at < math.inf:
+            # Even with nothing to keep at this moment: a lock that is taken and released all the time would
+            # else wake us each time it is taken.
+            self._wake_at = min(next_at, now + NAP)
+            self._busy = False
+            self._changed.wait(self._wake_at - now)
+        else:
+            self._wake_at = math.inf
+            self._changed.wait()
+        self._wake_at = AWAKE
 
     def _renew(self, request: Renew) -> None:
         asked = boot_time()

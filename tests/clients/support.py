@@ -1,4 +1,4 @@
-"""A stage for both clients: the same questions, asked of `Holdfast` from threads and of `AsyncHoldfast` from tasks.
+"""A stage for both clients: the same questions, asked from threads and from tasks.
 
 An `Actor` is one owner: a thread that makes blocking calls, or a task that awaits them. `start` gives a
 future, `call` waits for it. Leases, errors and views are the same for both and are looked at directly.
@@ -191,7 +191,7 @@ class Spy:
 
     def __init__(self, client: Any) -> None:
         self.seen: list[Request[Any]] = []
-        self.fault: Callable[[Request[Any]], BaseException | None] = lambda request: None
+        self.fault: Callable[[Request[Any]], BaseException | None] = lambda _: None
         self._execute = client._store.execute
         client._store.execute = self.execute
 
@@ -208,4 +208,4 @@ class Spy:
         self.fault = lambda request: error() if isinstance(request, kind) else None
 
     def heal(self) -> None:
-        self.fault = lambda request: None
+        self.fault = lambda _: None

@@ -1,3 +1,4 @@
+# ruff: noqa: ASYNC110, PT012
 """Tasks that are cancelled: while they wait, hold, release; by others, and by the loss of their lease."""
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ async def break_soon(locks: AsyncHoldfast, key: str = "nightly") -> None:
 def test_a_lost_lease_cancels_its_body_and_raises(play: Callable[..., None]) -> None:
     async def scenario(locks: AsyncHoldfast) -> None:
         reached = False
-        with pytest.raises(LeaseLost, match="broken by olga") as caught:  # noqa: PT012
+        with pytest.raises(LeaseLost, match="broken by olga") as caught:
             async with locks.hold("nightly", ttl=60) as lease:
                 await break_soon(locks)
                 await asyncio.sleep(PATIENCE)
@@ -88,7 +89,7 @@ def test_a_lost_lease_cancels_its_body_and_raises(play: Callable[..., None]) -> 
 
 def test_a_body_that_finishes_in_spite_of_the_loss_is_told_on_leaving(play: Callable[..., None]) -> None:
     async def scenario(locks: AsyncHoldfast) -> None:
-        with pytest.raises(LeaseLost):  # noqa: PT012
+        with pytest.raises(LeaseLost):
             async with locks.hold("nightly", ttl=60) as lease:
                 await break_soon(locks)
                 with suppress(asyncio.CancelledError):
@@ -101,7 +102,7 @@ def test_a_body_that_finishes_in_spite_of_the_loss_is_told_on_leaving(play: Call
 
 def test_a_body_that_never_awaits_is_told_on_leaving(play: Callable[..., None]) -> None:
     async def scenario(locks: AsyncHoldfast) -> None:
-        with pytest.raises(LeaseLost, match="expired"):  # noqa: PT012
+        with pytest.raises(LeaseLost, match="expired"):
             async with locks.hold("nightly", ttl=0.2, renew=False) as lease:
                 while lease.held:
                     pass
@@ -113,7 +114,7 @@ def test_a_body_that_never_awaits_is_told_on_leaving(play: Callable[..., None]) 
 
 def test_the_error_of_a_body_that_was_cancelled_by_the_loss_is_not_hidden(play: Callable[..., None]) -> None:
     async def scenario(locks: AsyncHoldfast) -> None:
-        with pytest.raises(KeyError) as caught:  # noqa: PT012
+        with pytest.raises(KeyError) as caught:
             async with locks.hold("nightly", ttl=60):
                 await break_soon(locks)
                 try:
@@ -248,7 +249,7 @@ def test_both_holds_of_one_lock_may_be_lost_in_one_task(play: Callable[..., None
 def test_a_store_that_cannot_be_reached_cancels_the_body_at_the_deadline(play: Callable[..., None]) -> None:
     async def scenario(locks: AsyncHoldfast) -> None:
         spy = Spy(locks)
-        with pytest.raises(LeaseLost, match="store unreachable"):  # noqa: PT012
+        with pytest.raises(LeaseLost, match="store unreachable"):
             async with locks.hold("nightly"):
                 spy.fail(Renew, lambda: StoreUnavailable("the cable is out"))
                 await asyncio.sleep(PATIENCE)

@@ -102,7 +102,7 @@ def test_the_key_may_be_made_of_the_arguments(stage: Stage) -> None:
     def body(account: int, *, dry: bool = False) -> None:
         seen.append(account)
 
-    transfer = guard(stage, body, key_from=lambda account, dry=False: f"account:{account}")
+    transfer = guard(stage, body, key_from=lambda account, **_: f"account:{account}")
     stage.call(transfer, 7)
     stage.call(transfer, 8, dry=True)
     assert [view.key for view in stage.everything()] == ["account:7", "account:8"]

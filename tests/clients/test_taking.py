@@ -145,7 +145,8 @@ def test_a_timeout_says_who_has_it_and_what_our_place_was(stage: Stage, timeout:
     assert error.expires_in is not None
     assert 0 < error.expires_in <= 30
     assert re.fullmatch(
-        rf"'nightly' is held by {lease.owner} \(host {socket.gethostname()}, pid {os.getpid()}\) for \d+\.\d s,"
+        rf"'nightly' is held by {lease.owner} \(host {socket.gethostname()}, pid {os.getpid()}\)"
+        r" for \d+\.\d s,"
         r" lease ends in \d+\.\d s unless renewed; we were number 2 in the queue \(gave up after \d+\.\d s\)",
         str(error),
     )

@@ -158,7 +158,7 @@ def test_without_signals_a_waiter_is_served_at_its_next_heartbeat(stage: Stage) 
     """P8: signals make it fast; it is true without them."""
     one, two = stage.client(), stage.client()
     for client in (one, two):
-        client._store.listen(lambda signal: None)
+        client._store.listen(lambda _: None)
     lease = stage.call(one.acquire, "nightly", ttl=1000)
     waiting = stage.actor("waiter").start(two.acquire, "nightly", ttl=1000)
     stage.until_waiting("nightly", 1)
