@@ -9,7 +9,16 @@ from bench import handover, writers
 from bench.report import Line
 
 TITLE = "Queueing for the writer: prototypes"
-WAYS = ("as is", "retry 0.05 0.05", "retry 0.1 0.3", "gate", "gate, polled", "gate when busy", "busy_timeout")
+WAYS = (
+    "as is",
+    "retry 0.05 0.05",
+    "retry 0.1 0.1",
+    "gate",
+    "gate, helped",
+    "gate, polled",
+    "gate when busy",
+    "busy_timeout",
+)
 
 
 def run(quick: bool) -> list[Line]:

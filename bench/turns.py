@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import queue
 import random
 import sqlite3
 import struct
+import threading
 import time
 from typing import Any
 
@@ -40,6 +42,7 @@ def install(name: str) -> None:
         "gate": _gate,
         "gate, try": _gate_try,
         "gate, polled": _gate_polled,
+        "gate, helped": _gate_helped,
         "gate when busy": _gate_when_busy,
         "gate when busy, spin": _gate_when_busy_spin,
         "wait for the writer": _wait_for_the_writer,
@@ -153,6 +156,58 @@ def _enter_polled(self: Any) -> None:
 
 def _gate_polled() -> None:
     _gate(_enter_polled)
+
+
+class _Helper:
+    """A thread that waits at the gate for us, so that we need not wait longer than we want to."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._entered: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._mutex = threading.Lock()
+        self._wanted = self._waiting = False
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def enter(self, timeout: float) -> bool:
+        with self._mutex:
+            if self._waiting:  # still there for somebody who gave up
+                return False
+            self._wanted = self._waiting = True
+        self._asked.put(None)
+        try:
+            self._entered.get(timeout=timeout)
+        except queue.Empty:
+            with self._mutex:
+                entered, self._wanted = not self._waiting, False
+            return entered
+        return True
+
+    def _run(self) -> None:
+        while True:
+            self._asked.get()
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            with self._mutex:
+                self._waiting = False
+                if not self._wanted:
+                    fcntl.flock(self._fd, fcntl.LOCK_UN)
+                    continue
+            self._entered.put(None)
+
+
+def _enter_helped(self: Any) -> None:
+    try:
+        fcntl.flock(_fd(self), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        helper = getattr(self, "_helper", None)
+        if helper is None:
+            helper = self._helper = _Helper(_fd(self))
+        if not helper.enter(self._busy_timeout):
+            raise errors.StoreUnavailable(f"{self.path}: another process keeps it locked") from None
+
+
+def _gate_helped() -> None:
+    _gate(_enter_helped)
 
 
 def _gate_when_busy(pause: float = 0.00005) -> None:

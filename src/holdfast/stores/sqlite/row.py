@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from holdfast.core.events import EventKind, HistoryLevel, is_kept
 from holdfast.core.requests import Acquire, Holder, NotHeld, Signal
 from holdfast.stores.base import REMEMBER, micros
-from holdfast.stores.sqlite.database import SQL, Row, Run
+from holdfast.stores.sqlite.database import SQL, Row
 
 Post = list[tuple[str, Signal]]  # signals to send after the commit: (instance, signal)
 
@@ -13,7 +15,9 @@ Post = list[tuple[str, Signal]]  # signals to send after the commit: (instance, 
 class LockRow:
     """The state of one key. Holds and tickets are looked up only when a rule asks for them."""
 
-    def __init__(self, run: Run, key: str, now: int | None, level: HistoryLevel, post: Post) -> None:
+    def __init__(
+        self, run: Callable[..., list[Row]], key: str, now: int | None, level: HistoryLevel, post: Post
+    ) -> None:
         self._run = run
         self._level: HistoryLevel = level
         self._post = post

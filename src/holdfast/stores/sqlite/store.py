@@ -48,6 +48,8 @@ from holdfast.stores.sqlite.signals import SUPPORTED, Doorbells
 
 A = TypeVar("A")
 
+MOST_CONTENDED = 1000
+
 _SYNCHRONOUS = ("normal", "full", "extra")
 
 # Whoever forks waits this long for requests that are under way; a signal handler that forks is one itself.
@@ -96,6 +98,7 @@ class SQLiteStore:
         self._level: HistoryLevel = options.history
         self._database = Database(self.path, synchronous=synchronous, busy_timeout=busy_timeout)
         self._mutex = threading.Lock()
+        self._contended: dict[str, str] = {}  # key → the attempt of ours that was queued there last
         self._rests = False
         self._doorbells = Doorbells(self.path.resolve(), options.client.instance)
         self._answer: dict[type, Callable[..., Any]] = {
@@ -163,28 +166,54 @@ class SQLiteStore:
     # Requests on one key.
 
     def _acquire(self, request: Acquire, post: Post) -> Granted | Queued | Busy | TooManyHolds | NotHeld:
-        if self._level != "all":  # else the grant has to be written into the history as well
-            asked = request.now
-            ttl = micros(request.ttl)
+        key, attempt = request.key, request.attempt
+        last_queued = self._contended.get(key, attempt)
+        if last_queued == attempt and self._level != "all":  # else the grant goes into the history as well
             rows = self._database.fetch(
                 SQL.acquire,
                 {
-                    "key": request.key,
-                    "attempt": request.attempt,
+                    "key": key,
+                    "attempt": attempt,
                     "owner": request.owner,
-                    "ttl": ttl,
+                    "ttl": micros(request.ttl),
                     "instance": request.client.instance,
                     "host": request.client.host,
                     "pid": request.client.pid,
-                    "now": None if asked is None else micros(asked),
+                    "now": None if request.now is None else micros(request.now),
                 },
             )
             if rows:
                 token, expires_in = rows[0]
                 return Granted(token, expires_in / 1e6)
+        elif not request.wait and (busy := self._peek(request)):
+            return busy
         if request.wait:
             self._doorbells.hang_up_bell()
-        return self._on_key(request, post, self._acquire_slowly)
+        answer = self._on_key(request, post, self._acquire_slowly)
+        if isinstance(answer, Queued | Busy):
+            self._expect_contention(key, attempt)
+        return answer
+
+    def _peek(self, request: Acquire) -> Busy | None:
+        """Refuse a try without becoming the writer, if somebody clearly has the lock.
+
+        Whoever tries in a loop would else hold up the holder's own renewals.
+        """
+        now = None if request.now is None else micros(request.now)
+        lock = LockRow(self._fetch, request.key, now, self._level, [])
+        clear = lock.owner not in (None, request.owner) and not lock.holds and not lock.waiters
+        if clear and lock.expires_at > lock.now and not lock.ended(request.attempt):
+            return Busy(lock.holder(), lock.expires_in()) if lock.attempt != request.attempt else None
+        return None
+
+    def _expect_contention(self, key: str, attempt: str) -> None:
+        """Remember that the fast paths would fail on this key, and cost a commit each for nothing.
+
+        They are tried again when nobody waits any more; only *attempt* may claim on the fast path.
+        """
+        if len(self._contended) >= MOST_CONTENDED:
+            self._contended.clear()
+        self._contended[key] = attempt
 
     def _acquire_slowly(
         self, request: Acquire, lock: LockRow
@@ -213,7 +242,7 @@ class SQLiteStore:
         return Queued(lock.queue(request), lock.holder(), lock.expires_in())
 
     def _release(self, request: Release, post: Post) -> Released | NotHeld:
-        if self._level != "all" and not request.retire:
+        if request.key not in self._contended and self._level != "all" and not request.retire:
             rows = self._database.fetch(
                 SQL.release,
                 {
@@ -225,7 +254,10 @@ class SQLiteStore:
             )
             if rows:
                 return Released()
-        return self._on_key(request, post, self._release_slowly)
+        answer = self._on_key(request, post, self._release_slowly)
+        if isinstance(answer, Released) and answer.next is None:
+            self._contended.pop(request.key, None)
+        return answer
 
     def _release_slowly(self, request: Release, lock: LockRow) -> Released | NotHeld:
         attempt = request.attempt
