@@ -75,8 +75,8 @@ def run(quick: bool) -> list[Line]:
             f"filelock {per_second(theirs.cross)}, portalocker {per_second(others.cross)}",
             ours.cross / theirs.cross,
             20.0,
-            means="Grants that went to another process than the one before, beside filelock's. Where a few pass"
-            " each other by luck while all others sleep, this is high too: see the worst wait and the share.",
+            means="Grants that went to another process than the one before, beside filelock's. Where a few"
+            " pass each other by luck while all others sleep, this is high too: see worst wait and share.",
             label="hand-over: cross/s",
             data={name: result.cross for name, result in named.items()},
             data_title="8 processes, one lock: hand-overs a second",

@@ -28,7 +28,7 @@ def pytest_report_header() -> list[str]:
     cores = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     return [
         f"holdfast {holdfast.__version__}: Python {python}, {system}, {cores}",
-        f"stores: {stores} (SQLite {sqlite3.sqlite_version}); missing parts {'fail' if CI else 'are skipped'}",
+        f"stores: {stores} (SQLite {sqlite3.sqlite_version}); missing parts {'fail' if CI else 'skip'}",
     ]
 
 

@@ -87,11 +87,12 @@ class Lock:
         return pruned
 
     def tell_head(self, now: int, post: Post) -> None:
-        """Tell the new head that it is the one who watches, and when this lease ends."""
+        """Tell the new head to watch this lease, if it ends before the head's next heartbeat can tell it."""
         if self.tickets:
             attempt, ticket = next(iter(self.tickets.items()))
-            signal = Signal("head", self.key, attempt, (self.end - now) / 1e6)
-            post.append((ticket.client.instance, signal))
+            if self.end - now < ticket.claim:  # heartbeats come more often than that
+                signal = Signal("head", self.key, attempt, (self.end - now) / 1e6)
+                post.append((ticket.client.instance, signal))
 
     def view(self, now: int, waiters: tuple[Waiter, ...] = ()) -> LockView:
         """Return the lock as others may see it."""

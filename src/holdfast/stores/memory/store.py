@@ -159,8 +159,12 @@ class MemoryStore:
                 return NotHeld("already")
             end = now + micros(request.ttl)
             if hold := lock.holds.get(attempt):
-                hold.end = max(hold.end, end) if hold.claimed else end
-                hold.claimed = True
+                if hold.claimed:
+                    hold.end = max(hold.end, end)
+                else:
+                    hold.end, hold.claimed = end, True
+                    if request.ttl < request.claim:  # sooner than the head was told, or will be
+                        lock.tell_head(now, post)
                 return Granted(lock.token, (hold.end - now) / 1e6, len(lock.holds))
             if lock.owner == owner:
                 if len(lock.holds) >= request.limit:
@@ -251,26 +255,37 @@ class MemoryStore:
 
     def _renew(self, request: Renew, post: Post) -> Renewed:
         now = _now(request.now)
+        # First all that are alive, then what became of the others: settling their keys depends on the first.
+        alive = [self._renew_alive(lease, now) for lease in request.leases]
         return Renewed(
-            leases=tuple(self._renew_lease(lease, now, post) for lease in request.leases),
+            leases=tuple(
+                answer or self._explain_loss(lease, now, post)
+                for answer, lease in zip(alive, request.leases, strict=True)
+            ),
             tickets=tuple(self._refresh_ticket(ticket, now, post) for ticket in request.tickets),
         )
 
-    def _renew_lease(self, lease: RenewLease, now: int, post: Post) -> LeaseAnswer:
+    def _renew_alive(self, lease: RenewLease, now: int) -> LeaseAnswer | None:
         shard = self._world.shard(lease.key)
         with shard.mutex:
             lock = shard.locks.get(lease.key)
             if lock is None or lock.token != lease.token or not lock.has_hold(lease.attempt, now):
-                if lock is not None:
-                    self._settle(shard, lock, now, post)
-                lost = self._why(shard, lock, lease.key, lease.attempt, lease.token, now)
-                return LeaseAnswer("lost", why=lost.why, by=lost.by, reason=lost.reason)
+                return None
             hold = lock.holds[lease.attempt]
             end = now + micros(lease.ttl)
             if hold.end > end:
                 return LeaseAnswer("held", (hold.end - now) / 1e6)
             hold.end = end
             return LeaseAnswer("renewed", (end - now) / 1e6)
+
+    def _explain_loss(self, lease: RenewLease, now: int, post: Post) -> LeaseAnswer:
+        shard = self._world.shard(lease.key)
+        with shard.mutex:
+            lock = shard.locks.get(lease.key)
+            if lock is not None:
+                self._settle(shard, lock, now, post)
+            lost = self._why(shard, lock, lease.key, lease.attempt, lease.token, now)
+            return LeaseAnswer("lost", why=lost.why, by=lost.by, reason=lost.reason)
 
     def _refresh_ticket(self, refresh: RefreshTicket, now: int, post: Post) -> TicketAnswer:
         shard = self._world.shard(refresh.key)

@@ -44,25 +44,36 @@ def _renew_leases(
     ]
     if batch and run.many(SQL.renew_lease, batch) == len(batch):  # as good as always
         return tuple(LeaseAnswer("renewed", micros(lease.ttl) / 1e6) for lease in leases)
-    return tuple(_renew_singly(run, lease, now, level, post) for lease in leases)
+    # First all that are alive, then what became of the others: settling their keys depends on the first.
+    alive = [_renew_alive(run, lease, now, level, post) for lease in leases]
+    return tuple(
+        answer or _explain_loss(run, lease, now, level, post)
+        for answer, lease in zip(alive, leases, strict=True)
+    )
 
 
-def _renew_singly(run: Run, lease: RenewLease, now: int, level: HistoryLevel, post: Post) -> LeaseAnswer:
-    """Renew one lease, or one of its several holds, or find out why it is lost."""
+def _renew_alive(
+    run: Run, lease: RenewLease, now: int, level: HistoryLevel, post: Post
+) -> LeaseAnswer | None:
+    """Renew one lease, or one of its several holds, if it is alive."""
     lock = LockRow(run, lease.key, now, level, post)
     end = now + micros(lease.ttl)
     found = lock.find_hold(lease.attempt) if lock.token == lease.token else None
     if found is None:
-        lock.settle()
-        lost = lock.why_not_held(lease.attempt, lease.token)
-        answer = LeaseAnswer("lost", why=lost.why, by=lost.by, reason=lost.reason)
-    elif found[0] > end:
-        answer = LeaseAnswer("held", (found[0] - now) / 1e6)
-    else:
-        lock.move_hold(lease.attempt, end, claimed=found[1])
-        answer = LeaseAnswer("renewed", (end - now) / 1e6)
+        return None
+    if found[0] > end:
+        return LeaseAnswer("held", (found[0] - now) / 1e6)
+    lock.move_hold(lease.attempt, end, claimed=found[1])
     lock.write()
-    return answer
+    return LeaseAnswer("renewed", (end - now) / 1e6)
+
+
+def _explain_loss(run: Run, lease: RenewLease, now: int, level: HistoryLevel, post: Post) -> LeaseAnswer:
+    lock = LockRow(run, lease.key, now, level, post)
+    lock.settle()
+    lock.write()
+    lost = lock.why_not_held(lease.attempt, lease.token)
+    return LeaseAnswer("lost", why=lost.why, by=lost.by, reason=lost.reason)
 
 
 def _refresh_tickets(

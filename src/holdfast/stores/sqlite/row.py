@@ -123,13 +123,17 @@ class LockRow:
             found = None
         return (found[0], bool(found[1])) if found is not None and found[0] > self.now else None
 
-    def confirm_hold(self, attempt: str, end: int) -> int | None:
+    def confirm_hold(self, request: Acquire) -> int | None:
         """Claim a hold, or ask for it again; return its new end, or None if there is none alive."""
-        if (found := self.find_hold(attempt)) is None:
+        if (found := self.find_hold(request.attempt)) is None:
             return None
         old, claimed = found
-        end = max(old, end) if claimed else end  # the claim window was not ours to keep
-        self.move_hold(attempt, end, claimed=True)
+        end: int = self.now + micros(request.ttl)
+        if claimed:
+            end = max(old, end)
+        self.move_hold(request.attempt, end, claimed=True)
+        if not claimed and self.waiters and request.ttl < request.claim:
+            self._tell_head(self._run(SQL.queue_head, key=self.key))  # sooner than it was told, or will be
         return end
 
     def move_hold(self, attempt: str, end: int, *, claimed: bool) -> None:
@@ -329,10 +333,11 @@ class LockRow:
             pruned = True
 
     def _tell_head(self, tickets: list[Row]) -> None:
-        """Tell the new head that it is the one who watches, and when this lease ends."""
+        """Tell the new head to watch this lease, if it ends before the head's next heartbeat can tell it."""
         if tickets:
-            _, attempt, _, instance, *_ = tickets[0]
-            self._post.append((instance, Signal("head", self.key, attempt, self.expires_in())))
+            _, attempt, _, instance, _, _, claim, _ = tickets[0]
+            if self.expires_at - self.now < claim:  # heartbeats come more often than that
+                self._post.append((instance, Signal("head", self.key, attempt, self.expires_in())))
 
     def _delete_ticket(self, number: int) -> None:
         self._run(SQL.delete_ticket, key=self.key, number=number)

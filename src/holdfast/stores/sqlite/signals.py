@@ -9,14 +9,14 @@ happened at their next heartbeat.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import socket
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
-from holdfast.core.requests import Signal
+from holdfast.core.requests import Signal, SignalKind
 from holdfast.stores.base import Listener
 
 SUPPORTED = hasattr(socket, "AF_UNIX")
@@ -30,6 +30,7 @@ class Doorbells:
     def __init__(self, file: Path, instance: str) -> None:
         self._file = file
         self._directory = file.with_name(f"{file.name}-bells")
+        self._short = len(os.fsencode(self._directory)) + 1 + len(instance) <= LONGEST_ADDRESS
         self._instance = instance
         self._listener: Listener | None = None
         self._mutex = threading.Lock()
@@ -67,7 +68,7 @@ class Doorbells:
             return
         if not SUPPORTED:
             return
-        text = json.dumps([signal.kind, signal.key, signal.attempt, signal.expires_in])
+        text = f"{signal.kind}\n{signal.key}\n{signal.attempt}\n{signal.expires_in}"
         try:
             self._get_ringer().sendto(text.encode(), self._address(instance))
         except OSError as error:
@@ -115,9 +116,9 @@ class Doorbells:
     def _answer(self, bell: socket.socket) -> None:
         with bell:
             while (message := bell.recv(4096)) != STOP:
-                # Somebody else's idea of a signal must not end the thread.
-                with suppress(ValueError, TypeError, RecursionError):
-                    self._deliver(Signal(*json.loads(message)))
+                with suppress(ValueError):  # somebody else's idea of a signal must not end the thread
+                    kind, key, attempt, expires_in = message.decode().split("\n")
+                    self._deliver(Signal(cast("SignalKind", kind), key, attempt, float(expires_in)))
 
     def _get_ringer(self) -> socket.socket:
         if self._ringer is None:
@@ -133,9 +134,8 @@ class Doorbells:
             self._listener(signal)
 
     def _address(self, instance: str) -> str:
-        path = str(self._directory / instance)
-        if len(os.fsencode(path)) <= LONGEST_ADDRESS:
-            return path
+        if self._short:
+            return f"{self._directory}/{instance}"
         # Too long for a socket's address. On Linux the directory has a short name as well.
         if self._folder_fd is None:
             self._folder_fd = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)

@@ -7,7 +7,8 @@
 
 -- name: acquire
 -- The fast path: a row when granted, in one statement. It takes only a lock that is free with nobody waiting, or
--- confirms what this attempt has already (a repeated request, or the claim of a hand-over). No row: the slow path.
+-- confirms what this attempt has already (a repeated request, or the claim of a hand-over, if it is for long: else
+-- the head of the queue may have to be told). No row: the slow path.
 INSERT INTO holdfast_locks AS l
        (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
 SELECT :key,
@@ -24,7 +25,7 @@ SELECT :key,
        owner = excluded.owner, attempt = excluded.attempt, claimed = 1,
        instance = excluded.instance, host = excluded.host, pid = excluded.pid
  WHERE CASE WHEN l.owner IS NULL THEN l.waiters = 0 AND l.last_attempt IS NOT excluded.attempt
-            ELSE l.attempt = excluded.attempt AND l.expires_at > excluded.granted_at END
+            ELSE l.attempt = excluded.attempt AND l.expires_at > excluded.granted_at AND (l.claimed OR :long) END
 RETURNING token, expires_at - coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER));
 
 -- name: release

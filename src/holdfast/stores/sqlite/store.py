@@ -179,6 +179,7 @@ class SQLiteStore:
                     "instance": request.client.instance,
                     "host": request.client.host,
                     "pid": request.client.pid,
+                    "long": request.ttl >= request.claim,
                     "now": None if request.now is None else micros(request.now),
                 },
             )
@@ -220,12 +221,12 @@ class SQLiteStore:
     ) -> Granted | Queued | Busy | TooManyHolds | NotHeld:
         attempt, owner = request.attempt, request.owner
         end = lock.now + micros(request.ttl)
-        if (confirmed := lock.confirm_hold(attempt, end)) is not None:
+        if (confirmed := lock.confirm_hold(request)) is not None:
             return Granted(lock.token, (confirmed - lock.now) / 1e6, lock.count_holds())
         lock.settle()
         if ended := lock.ended(attempt):
             return ended
-        if (confirmed := lock.confirm_hold(attempt, end)) is not None:  # settling has just handed it to us
+        if (confirmed := lock.confirm_hold(request)) is not None:  # settling has just handed it to us
             return Granted(lock.token, (confirmed - lock.now) / 1e6)
         if lock.owner == owner:
             holds = lock.count_holds()

@@ -99,7 +99,7 @@ class Queueing:
         """P8: nobody else may be asking."""
         ask.take("a-1", now=100.0)
         ask.queue("b-1", now=101.0)
-        ask.queue("c-1", now=101.0)
+        ask.queue("c-1", now=101.0, claim=6.0)
         assert ask.refresh("c-1", now=110.0) == TicketAnswer("waiting", head=True, expires_in=5.0)
         assert ask.signals() == [("granted", "b-1"), ("head", "c-1")]
         assert ask.refresh("b-1", now=110.0) == TicketAnswer("handed")
@@ -181,7 +181,7 @@ class Queueing:
         """P8: somebody has to watch the end of the lease."""
         ask.take("a-1", now=100.0, ttl=60.0)
         ask.queue("b-1", now=100.0, patience=1.0)
-        ask.queue("c-1", now=100.0)
+        ask.queue("c-1", now=100.0, claim=56.0)
         assert ask.queue("d-1", now=105.0).position == 2
         assert ask.signals() == [("head", "c-1")]
 

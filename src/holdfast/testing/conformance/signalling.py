@@ -21,14 +21,26 @@ class Signalling:
     def test_a_hand_over_tells_the_winner_and_the_new_head_and_nobody_else(self, ask: Asker) -> None:
         """P8, R19: ten thousand waiters are not woken for one lock."""
         token = ask.take("a-1", now=100.0).token
-        for name in ("b-1", "c-1", "d-1", "e-1", "f-1"):
-            ask.queue(name, now=101.0, claim=4.0)
+        for name, claim in (("b-1", 4.0), ("c-1", 5.0), ("d-1", 6.0), ("e-1", 7.0)):
+            ask.queue(name, now=101.0, claim=claim)
         assert ask.signals() == []
         ask.release("a-1", token, now=102.0)
         assert set(ask.full_signals()) == {
             Signal("granted", "nightly", "b-1"),
             Signal("head", "nightly", "c-1", expires_in=4.0),
         }
+
+    def test_a_head_whose_heartbeat_comes_in_time_is_not_woken(self, ask: Asker) -> None:
+        """R19: heartbeats come more often than a claim window is long, and tell the head all it needs."""
+        token = ask.take("a-1", now=100.0).token
+        for name in ("b-1", "c-1", "d-1"):
+            ask.queue(name, now=101.0, claim=5.0)
+        ask.release("a-1", token, now=102.0)
+        assert ask.signals() == [("granted", "b-1")]
+        ask.withdraw("b-1", now=102.5)
+        assert ask.signals() == [("granted", "c-1")]
+        told = ask.refresh("d-1", now=103.0)
+        assert (told.head, told.expires_in) == (True, 4.5)
 
     def test_without_anybody_waiting_nobody_is_told(self, ask: Asker) -> None:
         token = ask.take("a-1", now=100.0).token
@@ -57,8 +69,8 @@ class Signalling:
         }
         for key, find in finders.items():
             ask.take("a-1", now=100.0, key=key)
-            for name in ("b-1", "c-1", "d-1"):
-                ask.queue(name, now=101.0, key=key)
+            for name, claim in (("b-1", 5.0), ("c-1", 6.0), ("d-1", 7.0)):
+                ask.queue(name, now=101.0, key=key, claim=claim)
             find(key)
             assert ask.signals() == [("granted", "b-1"), ("head", "c-1")], key
 
@@ -88,7 +100,7 @@ class Signalling:
         """P8: else nobody would watch the end of the lease."""
         ask.take("a-1", now=100.0)
         for name in ("b-1", "c-1", "d-1"):
-            ask.queue(name, now=101.0)
+            ask.queue(name, now=101.0, claim=8.0)
         ask.withdraw("b-1", now=103.0)
         assert ask.full_signals() == (Signal("head", "nightly", "c-1", expires_in=7.0),)
 
@@ -97,7 +109,7 @@ class Signalling:
         ask.take("a-1", now=100.0)
         ask.queue("b-1", now=101.0)
         ask.queue("dead-1", now=101.0, patience=1.0)
-        ask.queue("c-1", now=101.0)
+        ask.queue("c-1", now=101.0, claim=8.0)
         ask.withdraw("b-1", now=103.0)
         assert ask.signals() == [("head", "c-1")]
 
@@ -115,7 +127,7 @@ class Signalling:
         ask.queue("b-1", now=100.0)
         ask.queue("dead-2", now=100.0, patience=1.0)
         ask.queue("dead-3", now=100.0, patience=1.0)
-        ask.queue("c-1", now=100.0)
+        ask.queue("c-1", now=100.0, claim=6.0)
         ask.release("a-1", token, now=102.0)
         told = ask.signals()
         assert {("granted", "b-1"), ("head", "c-1")} <= set(told)
@@ -125,7 +137,7 @@ class Signalling:
         ask.take("a-1", now=100.0, owner="ann")
         ask.take("a-2", now=100.0, owner="ann")
         ask.queue("b-1", now=101.0)
-        ask.queue("c-1", now=101.0)
+        ask.queue("c-1", now=101.0, claim=6.0)
         ask.break_(now=102.0)
         assert ask.signals() == [("granted", "b-1"), ("head", "c-1"), ("lost", "a-1"), ("lost", "a-2")]
 

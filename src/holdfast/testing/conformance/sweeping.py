@@ -32,7 +32,7 @@ class Sweeping:
         """P8."""
         ask.take("a-1", now=100.0)
         ask.queue("b-1", now=101.0)
-        ask.queue("c-1", now=101.0)
+        ask.queue("c-1", now=101.0, claim=6.0)
         assert ask.sweep(now=110.0).expired == 1
         assert ask.signals() == [("granted", "b-1"), ("head", "c-1")]
 
@@ -40,7 +40,7 @@ class Sweeping:
         """Invariant 9: the queue that is left is counted right."""
         ask.take("a-1", now=100.0, ttl=60.0)
         ask.queue("dead-1", now=100.0, patience=5.0)
-        ask.queue("b-1", now=100.0)
+        ask.queue("b-1", now=100.0, claim=56.0)
         ask.queue("dead-2", now=100.0, patience=5.0)
         ask.queue("c-1", now=100.0)
         ask.queue("dead-3", now=100.0, patience=5.0)

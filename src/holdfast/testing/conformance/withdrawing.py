@@ -106,6 +106,6 @@ class Withdrawing:
         """P8: the lease has ended, and the head is handed the lock by whoever comes."""
         ask.take("a-1", now=100.0)
         ask.queue("b-1", now=101.0)
-        ask.queue("c-1", now=101.0)
+        ask.queue("c-1", now=101.0, claim=6.0)
         assert ask.withdraw("c-1", now=110.0) == Withdrawn()
         assert ask.signals() == [("granted", "b-1"), ("head", "c-1")]

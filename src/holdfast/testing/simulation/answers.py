@@ -99,7 +99,7 @@ def renewed(step: Step) -> None:
 
 
 def signals(step: Step) -> None:
-    """Check who is signalled: the winner of a hand-over, whoever is head now, and who was robbed."""
+    """Check who is signalled: the winner of a hand-over, a head that has to hurry, and who was robbed."""
     before, after = step.before, step.after
     wanted: set[tuple[str, str]] = set()
     for attempt, hold in after.holds.items():
@@ -107,7 +107,9 @@ def signals(step: Step) -> None:
             wanted.add(("granted", attempt))
     head = after.first()
     if head is not None and head != before.first() and head in before.tickets:
-        wanted.add(("head", head))
+        lease_ends = max((hold.end for hold in after.holds.values()), default=step.now)
+        if lease_ends - step.now < after.tickets[head].claim:
+            wanted.add(("head", head))
     if isinstance(step.answer, Broken):
         wanted |= {("lost", a) for a, hold in before.holds.items() if hold.end > step.now}
     sent = {(signal.kind, signal.attempt) for _, signal in step.signals}
