@@ -80,8 +80,8 @@ MUTANTS = (
         SQL,
         (
             (
-                "            ELSE l.attempt = excluded.attempt AND l.expires_at > excluded.granted_at END",
-                "            ELSE 1 END",
+                "            ELSE l.attempt = excluded.attempt AND l.expires_at > excluded.granted_at AND (l.claimed OR :long)",
+                "            ELSE :long OR 1",
             ),
         ),
     ),
@@ -179,8 +179,8 @@ MUTANTS = (
         MEMORY,
         (
             (
-                "if hold := lock.holds.get(attempt):\n                hold.end = max",
-                "if (hold := lock.holds.get(attempt)) and not hold.claimed:\n                hold.end = max",
+                "if hold := lock.holds.get(attempt):\n                if hold.claimed:",
+                "if (hold := lock.holds.get(attempt)) and not hold.claimed:\n                if hold.claimed:",
             ),
         ),
     ),

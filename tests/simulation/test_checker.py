@@ -250,8 +250,18 @@ def test_a_head_that_is_not_told(story: Story):
     story.ann_holds()
     story.waits("b", 1, b=LATER + CLAIM)
     story.waits("c", 2, b=LATER + CLAIM, c=LATER + CLAIM)
-    after = with_tickets(story.state, c=LATER + CLAIM)
+    patient = Ticket("c's owner", "there", 60 * SECOND, LATER + CLAIM)
+    story.state = story.state._replace(tickets=story.state.tickets | {"c": patient})
+    after = story.state._replace(tickets={"c": patient}, waiters=1)
     story.breaks("signals", Withdraw(KEY, "b"), Withdrawn(), after)
+
+
+def test_a_head_that_need_not_be_told(story: Story):
+    """Its next heartbeat comes long before the lease ends."""
+    story.ann_holds()
+    story.waits("b", 1, b=LATER + CLAIM)
+    story.waits("c", 2, b=LATER + CLAIM, c=LATER + CLAIM)
+    story.then(Withdraw(KEY, "b"), Withdrawn(), with_tickets(story.state, c=LATER + CLAIM))
 
 
 def test_a_robbed_holder_that_is_not_told(story: Story):
