@@ -36,9 +36,10 @@ def create(file: Path, synchronous: str = "normal") -> str:
 def connect(file: Path, synchronous: str = "normal", timeout: float = 5.0) -> sqlite3.Connection:
     """Connect as a program would that has only sqlite3, with the pragmas that we use."""
     connection = sqlite3.connect(file, timeout=timeout, isolation_level=None, cached_statements=256)
-    connection.execute(f"PRAGMA page_size = {getattr(database, 'PAGE_SIZE', 4096)}")
+    connection.execute(f"PRAGMA page_size = {database.PAGE_SIZE}")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {synchronous}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {database.CHECKPOINT}")
     return connection
 
 
@@ -60,6 +61,7 @@ class BareSQLite:
                 "instance": "0123456789abcdef",
                 "host": "bench",
                 "pid": 1,
+                "long": True,
                 "now": None,
             },
         ).fetchall()

@@ -371,6 +371,7 @@ class BaseLease:
         if kept.lost is not None:
             client._keeping.tell(kept)  # noqa: SLF001
             raise kept.lost.copy()
+        kept.tell = None  # it refers to us: without it nothing is left for the garbage collector
 
 
 def _whole(value: object, name: str) -> int:

@@ -65,7 +65,6 @@ def test_walks_begin_after_the_cursor_and_need_no_sorting(connection, name):
         ("ended_before", "holdfast_ended_by_time (until_at<?"),
         ("history_before", "holdfast_history_by_time (at<?"),
         ("renew_lease", "PRIMARY KEY (lock_key=?"),
-        ("refresh_each_ticket", "holdfast_tickets_by_attempt (lock_key=? AND attempt=?"),
         ("refresh_ticket", "holdfast_tickets_by_attempt (lock_key=? AND attempt=?"),
         ("find_ticket", "holdfast_tickets_by_attempt (lock_key=? AND attempt=?"),
         ("queue_head", "PRIMARY KEY (lock_key=?"),
@@ -80,7 +79,7 @@ def test_a_statement_uses_the_index_made_for_it(connection, name, index):
     assert not [line for line in lines if "TEMP B-TREE" in line], lines
 
 
-@pytest.mark.parametrize("name", ["renew_lease", "refresh_each_ticket", "waited_for", "acquire", "release"])
+@pytest.mark.parametrize("name", ["renew_lease", "refresh_ticket", "waited_for", "acquire", "release"])
 def test_statistics_of_a_small_table_do_not_mislead_the_planner(connection, name):
     """An application that shares the file may run ANALYZE or PRAGMA optimize when our tables are small."""
     connection.execute(

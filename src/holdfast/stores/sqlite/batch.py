@@ -81,7 +81,7 @@ def _refresh_tickets(
 ) -> tuple[TicketAnswer, ...]:
     waited_for = {key: _settled(run, key, now, level, post) for key in {t.key: None for t in tickets}}
     batch = [{"key": t.key, "attempt": t.attempt, "expires_at": now + micros(t.patience)} for t in tickets]
-    all_there = bool(batch) and run.many(SQL.refresh_each_ticket, batch) == len(batch)
+    all_there = bool(batch) and run.many(SQL.refresh_ticket, batch) == len(batch)
     answers = []
     for ticket in tickets:
         if all_there or run(SQL.find_ticket, key=ticket.key, attempt=ticket.attempt):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import sqlite3
@@ -26,11 +27,12 @@ VERSION = SCHEMA[-1][0]
 
 # Small pages: a commit writes whole pages to the log, and a lock is a short row. A third less per pair.
 PAGE_SIZE = 1024
+CHECKPOINT = 4000  # pages: every 4 MB of log, as SQLite would with pages of its usual size
 
-# How long to sleep before trying again to become the writer: about as long as somebody else writes.
-# SQLite's own busy handler sleeps up to 100 ms at a time, and starves whoever has bad luck.
+# How to wait for our turn to write: give way a few times, because a write takes some 50 µs, then sleep for
+# about as long. SQLite's own busy handler sleeps up to 100 ms at a time, and starves whoever has bad luck.
+YIELDS = 20
 TURN = 0.0002
-YIELDS = int(os.environ.get("HF_Y", "20"))
 MOST_TURN = 0.002
 
 _ERRORS: dict[int, tuple[type[errors.StoreError], str]] = {
@@ -161,19 +163,18 @@ class Database:
         """Do it as soon as no other connection is writing."""
         deadline = time.monotonic() + self._busy_timeout
         pause = TURN
-        yields = YIELDS
-        while True:
+        for tries in itertools.count(1):
             try:
                 return call()
             except sqlite3.Error as error:
                 if not _is_busy(error) or time.monotonic() >= deadline:
                     raise self._translate(error) from error
-            if yields:
-                yields -= 1
-                os.sched_yield()
-                continue
-            time.sleep(pause * (0.5 + random.random()))
-            pause = min(pause * 1.5, MOST_TURN)
+            if tries <= YIELDS:
+                _give_way()
+            else:
+                time.sleep(pause * (0.5 + random.random()))
+                pause = min(pause * 1.5, MOST_TURN)
+        raise AssertionError("unreachable")
 
     def _prepare(self) -> None:
         connection = self._connected()
@@ -181,6 +182,7 @@ class Database:
         connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")  # of a new file; ignored in an old one
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
         version = self._version(connection)
         if version == VERSION:
             return
@@ -220,6 +222,9 @@ class Database:
             advice = "it is a directory, not a file"
         return kind(f"{self.path}: {error}" + (f": {advice}" if advice else ""))
 
+
+# Not everywhere; but where it is missing, a sleep of nothing does as well.
+_give_way = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 _of_the_parent: list[sqlite3.Connection] = []
 

@@ -275,13 +275,9 @@ class LockRow:
     # Tickets.
 
     def queue(self, request: Acquire) -> int:
-        """Refresh the ticket of a request, or give it one; return its position."""
-        end = self.now + micros(request.patience)
-        refreshed = self._run(SQL.refresh_ticket, key=self.key, attempt=request.attempt, expires_at=end)
-        for number, _ in refreshed:
-            return 1 + int(self._run(SQL.tickets_before, key=self.key, number=number)[0][0])
-        self._run(
-            SQL.insert_ticket,
+        """Give a request a ticket, or refresh the one it has; return its position."""
+        number = self._run(
+            SQL.queue,
             key=self.key,
             number=self.next_ticket,
             attempt=request.attempt,
@@ -291,8 +287,10 @@ class LockRow:
             pid=request.client.pid,
             claim=micros(request.claim),
             queued_at=self.now,
-            expires_at=end,
-        )
+            expires_at=self.now + micros(request.patience),
+        )[0][0]
+        if number != self.next_ticket:
+            return 1 + int(self._run(SQL.tickets_before, key=self.key, number=number)[0][0])
         self.next_ticket += 1
         self.waiters += 1
         self.record("queued", owner=request.owner)

@@ -98,14 +98,12 @@ DELETE FROM holdfast_holds WHERE lock_key = :key;
 SELECT number, attempt, owner, instance, host, pid, claim, expires_at
   FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 2;
 
--- name: insert_ticket
+-- name: queue
+-- A new ticket, or ours refreshed; its number tells which.
 INSERT INTO holdfast_tickets (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at)
-VALUES (:key, :number, :attempt, :owner, :instance, :host, :pid, :claim, :queued_at, :expires_at);
-
--- name: refresh_ticket
-UPDATE holdfast_tickets SET expires_at = max(expires_at, :expires_at)
- WHERE lock_key = :key AND attempt = :attempt
-RETURNING number, owner;
+VALUES (:key, :number, :attempt, :owner, :instance, :host, :pid, :claim, :queued_at, :expires_at)
+    ON CONFLICT (lock_key, attempt) DO UPDATE SET expires_at = max(expires_at, excluded.expires_at)
+RETURNING number;
 
 -- name: delete_ticket
 DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = :number;
@@ -124,7 +122,7 @@ UPDATE holdfast_locks SET expires_at = :end
  WHERE lock_key = :key AND attempt = :attempt AND token = :token
    AND expires_at > :now AND expires_at <= :end;
 
--- name: refresh_each_ticket
+-- name: refresh_ticket
 UPDATE holdfast_tickets SET expires_at = max(expires_at, :expires_at)
  WHERE lock_key = :key AND attempt = :attempt;
 
@@ -145,9 +143,11 @@ SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds
 SELECT owner, host, pid, queued_at FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT :limit;
 
 -- name: list
+-- :from_key is the later of the prefix and the key to go on after. :to_key ends the prefix; without an end it is an
+-- empty blob, which comes after every text. Both bound the search; the + keeps the third from being chosen for it.
 SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
   FROM holdfast_locks
- WHERE lock_key > :after AND lock_key >= :from_key AND (:to_key IS NULL OR lock_key < :to_key)
+ WHERE lock_key >= :from_key AND lock_key < :to_key AND +lock_key > :after
    AND CASE :state WHEN 'held' THEN owner IS NOT NULL AND expires_at > :now
                    WHEN 'expired' THEN owner IS NOT NULL AND expires_at <= :now
                    WHEN 'free' THEN owner IS NULL
@@ -158,7 +158,7 @@ SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds
 SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
   FROM holdfast_locks INDEXED BY holdfast_locks_by_owner
  WHERE owner = :owner
-   AND lock_key > :after AND lock_key >= :from_key AND (:to_key IS NULL OR lock_key < :to_key)
+   AND lock_key >= :from_key AND lock_key < :to_key AND +lock_key > :after
    AND CASE :state WHEN 'held' THEN expires_at > :now
                    WHEN 'expired' THEN expires_at <= :now
                    WHEN 'free' THEN 0

@@ -29,14 +29,14 @@ def inspect(fetch: Fetch, request: Inspect) -> LockView | None:
 def list_locks(fetch: Fetch, request: List) -> Page:
     """Return a page of locks, in the order of their keys."""
     now = _now(fetch, request.now)
-    prefixes = [request.prefix]
+    prefixes = ["", request.prefix]
     if request.type is not None:
         prefixes.append(keys.type_prefix(request.type))
     ends = [end for prefix in prefixes if (end := keys.prefix_end(prefix)) is not None]
     parameters: dict[str, Any] = {
         "after": request.after,
-        "from_key": max(prefixes),
-        "to_key": min(ends, default=None),
+        "from_key": max(*prefixes, request.after),
+        "to_key": min(ends, default=b""),
         "state": request.state,
         "now": now,
         "limit": request.limit + 1,
