@@ -89,11 +89,14 @@ class AsyncHoldfast(BaseClient):
             return None
 
     @overload
+    def guarded(self, key: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]: ...
+
+    @overload
     def guarded(
         self,
         key: str | None = ...,
         *,
-        key_from: Callable[P, str] | None = ...,
+        key_from: Callable[..., str] | None = ...,
         on_busy: Literal["wait", "raise"] = ...,
         **options: Unpack[HoldOptions],
     ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]: ...
@@ -103,7 +106,7 @@ class AsyncHoldfast(BaseClient):
         self,
         key: str | None = ...,
         *,
-        key_from: Callable[P, str] | None = ...,
+        key_from: Callable[..., str] | None = ...,
         on_busy: Literal["skip"],
         **options: Unpack[HoldOptions],
     ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T | None]]]: ...
@@ -115,10 +118,10 @@ class AsyncHoldfast(BaseClient):
         key_from: Callable[..., str] | None = None,
         on_busy: OnBusy = "wait",
         **options: Unpack[HoldOptions],
-    ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
+    ) -> Any:
         """Run a coroutine function only while holding a lock: see `Holdfast.guarded`."""
         if callable(key):
-            return self.guarded()(key)  # type: ignore[return-value]
+            return self.guarded()(key)
         guard = Guard(key, key_from, on_busy, options)
 
         def decorate(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

@@ -95,11 +95,14 @@ class Holdfast(BaseClient):
             return None
 
     @overload
+    def guarded(self, key: Callable[P, T]) -> Callable[P, T]: ...
+
+    @overload
     def guarded(
         self,
         key: str | None = ...,
         *,
-        key_from: Callable[P, str] | None = ...,
+        key_from: Callable[..., str] | None = ...,
         on_busy: Literal["wait", "raise"] = ...,
         **options: Unpack[HoldOptions],
     ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
@@ -109,7 +112,7 @@ class Holdfast(BaseClient):
         self,
         key: str | None = ...,
         *,
-        key_from: Callable[P, str] | None = ...,
+        key_from: Callable[..., str] | None = ...,
         on_busy: Literal["skip"],
         **options: Unpack[HoldOptions],
     ) -> Callable[[Callable[P, T]], Callable[P, T | None]]: ...
@@ -121,14 +124,14 @@ class Holdfast(BaseClient):
         key_from: Callable[..., str] | None = None,
         on_busy: OnBusy = "wait",
         **options: Unpack[HoldOptions],
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    ) -> Any:
         """Run a function only while holding a lock.
 
         *key* is the function's name by default; *key_from* computes it from the call's arguments.
         *on_busy*: ``wait`` (at most *timeout*, then raise), ``skip`` (return None), or ``raise``.
         """
         if callable(key):
-            return self.guarded()(key)  # type: ignore[return-value]
+            return self.guarded()(key)
         guard = Guard(key, key_from, on_busy, options)
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -28,6 +28,7 @@ def data(cls: type[T]) -> type[T]:
         "__eq__": _equal,
         "__hash__": _hash,
         "__repr__": _show,
+        "__replace__": replace,  # for copy.replace, which newer Pythons have
         "_values": attrgetter(*names),
     }
     return cast("type[T]", type(cls.__name__, cls.__bases__, members))
