@@ -416,5 +416,5 @@ class Guard:
 
 def check_options(options: HoldOptions) -> None:
     """Refuse a misspelt option where it is written, not where the lock is taken."""
-    if unknown := options.keys() - HoldOptions.__optional_keys__:
+    if options and (unknown := options.keys() - HoldOptions.__optional_keys__):
         raise TypeError(f"unexpected keyword argument {min(unknown)!r}")

@@ -54,7 +54,8 @@ def _make_init(names: tuple[str, ...], defaults: dict[str, Any], checks: bool) -
     parameters = [f"{name}=defaults[{name!r}]" if name in defaults else name for name in names]
     body = [f"self.{name} = {name}" for name in names] + ["self.__post_init__()"] * checks
     made: dict[str, Any] = {}
-    exec(f"def __init__(self, {', '.join(parameters)}):\n {'; '.join(body)}", {"defaults": defaults}, made)  # noqa: S102
+    scope = {"defaults": defaults, "__name__": __name__}
+    exec(f"def __init__(self, {', '.join(parameters)}):\n {'; '.join(body)}", scope, made)  # noqa: S102
     return made["__init__"]
 
 
