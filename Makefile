@@ -23,7 +23,7 @@ test: lint $(READY) ## run everything CI runs
 	$(BIN)/coverage erase
 	$(BIN)/coverage run --data-file=.coverage.core -m pytest -q tests/unit
 	$(BIN)/coverage report --data-file=.coverage.core --include='src/holdfast/core/*' --fail-under=100
-	$(BIN)/python -m pytest -q tests --ignore tests/unit
+	$(BIN)/python -m pytest -q -n 3 tests --ignore tests/unit
 	$(BIN)/python -m tests.mutants.run
 
 lint: $(READY) ## check style and types

@@ -1,0 +1,225 @@
+"""Real processes to be killed, stopped and interrupted, and to be talked to through pipes.
+
+A `Worker` runs the lines it is sent, one after the other, and answers each: ``worker.do("x = 1")`` waits for
+the answer, ``worker.begin(...)`` does not and `worker.answer()` does. What a line assigns to ``_`` is the
+answer. So every step of a test is a hand-shake, and nothing sleeps in the hope that something has happened.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast import Holdfast, LockView, Settings
+
+PATIENCE = 40.0  # seconds until a test gives up on something that should happen soon
+
+# Small enough that a test can wait for them, large enough for a loaded machine.
+TTL = 1.5
+HEARTBEAT, CLAIM, TICKET = 0.3, 1.5, 3.0
+SETTINGS = f"Settings(heartbeat={HEARTBEAT}, claim={CLAIM}, patience={TICKET})"
+SLACK = 5.0  # for starting threads and processes while two cores are shared with others
+
+MAIN = f"""
+    import asyncio, json, os, signal, sys, threading, time, traceback
+    from holdfast import *
+
+    url = sys.argv[1]
+    locks = Holdfast(url, settings={SETTINGS})
+    scope = globals()
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+
+    def answer(**fields):
+        answers.write(json.dumps(fields, default=str) + "\\n")
+
+    answer(ok=os.getpid())
+    while line := sys.stdin.readline():
+        scope["_"] = None
+        try:
+            exec(json.loads(line), scope)
+        except SystemExit:
+            raise
+        except BaseException as error:
+            answer(error=type(error).__name__, text=str(error), trace=traceback.format_exc())
+        else:
+            answer(ok=scope["_"])
+"""
+
+
+class Failed(AssertionError):
+    """The line raised an error in the worker."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self.error = answer["error"]
+        self.text = answer["text"]
+        super().__init__(answer["trace"])
+
+
+class Worker:
+    """A process that holds locks."""
+
+    def __init__(self, url: str, *, wait: bool = True) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(MAIN), url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        if wait:
+            self.answer()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def begin(self, code: str) -> None:
+        """Send some lines to run, and go on."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(textwrap.dedent(code)) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self, timeout: float = PATIENCE) -> Any:
+        """Return what became of the lines that were sent first and not asked about yet."""
+        try:
+            line = self._answers.get(timeout=timeout)
+        except queue.Empty:
+            raise AssertionError(f"no answer from process {self.pid} in {timeout} s") from None
+        if not line:
+            raise AssertionError(f"process {self.pid} has ended: {self.errors()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Failed(answer)
+        return answer["ok"]
+
+    def do(self, code: str, timeout: float = PATIENCE) -> Any:
+        """Run some lines, and return their answer."""
+        self.begin(code)
+        return self.answer(timeout)
+
+    def answered(self) -> bool:
+        return not self._answers.empty()
+
+    def acquire(self, key: str = "nightly", ttl: float = TTL, **options: Any) -> int:
+        """Take a lock, as ``lease``; return its token."""
+        return int(self.do(f"lease = locks.acquire({key!r}, ttl={ttl}, **{options!r}); _ = lease.token"))
+
+    def queue(self, key: str = "nightly", ttl: float = TTL, **options: Any) -> None:
+        """Begin to wait for a lock; `answer` will be its token."""
+        self.begin(f"lease = locks.acquire({key!r}, ttl={ttl}, **{options!r}); _ = lease.token")
+
+    def release(self) -> None:
+        self.do("lease.release()")
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill it without a chance to say anything, and see it dead."""
+        self.send(signal.SIGKILL)
+        self.process.wait(PATIENCE)
+
+    def stop(self) -> None:
+        """Stop it in the middle of whatever it does, and see it stopped."""
+        self.send(signal.SIGSTOP)
+        eventually(lambda: _state(self.pid) == "T")
+
+    def go_on(self) -> None:
+        self.send(signal.SIGCONT)
+
+    def end(self) -> int:
+        """Let it run out of lines, and return its exit status."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(PATIENCE)
+
+    def wait(self) -> int:
+        return self.process.wait(PATIENCE)
+
+    def errors(self) -> str:
+        assert self.process.stderr is not None
+        return self.process.stderr.read()
+
+    def close(self) -> None:
+        """Leave no process behind, whatever state it is in."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                pass
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._answers.put(line)
+        self._answers.put("")
+
+
+class House:
+    """One SQLite file, the workers on it, and a client of our own to look with."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.url = f"sqlite:///{path}"
+        self.locks = Holdfast(
+            self.url, settings=Settings(heartbeat=HEARTBEAT, claim=CLAIM, patience=TICKET, sweep_every=None)
+        )
+        self._workers: list[Worker] = []
+
+    def worker(self, *, wait: bool = True) -> Worker:
+        worker = Worker(self.url, wait=wait)
+        self._workers.append(worker)
+        return worker
+
+    def workers(self, number: int) -> list[Worker]:
+        """Start several at once, and wait for all of them."""
+        workers = [self.worker(wait=False) for _ in range(number)]
+        for worker in workers:
+            worker.answer()
+        return workers
+
+    def look(self, key: str = "nightly") -> LockView:
+        view = self.locks.inspect(key)
+        assert view is not None, f"{key} was never used"
+        return view
+
+    def until_waiting(self, number: int, key: str = "nightly") -> None:
+        eventually(lambda: self.look(key).waiting == number)
+
+    def bells(self) -> set[str]:
+        folder = self.path.with_name(f"{self.path.name}-bells")
+        return {bell.name for bell in folder.iterdir()} if folder.is_dir() else set()
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.close()
+        self.locks.close()
+
+
+def eventually(true: Callable[[], Any], within: float = PATIENCE) -> Any:
+    """Return the first true answer to a question about another process."""
+    deadline = time.monotonic() + within
+    while not (answer := true()):
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)
+    return answer
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
