@@ -49,7 +49,7 @@ def _targets(axes: Any, lines: list[Line]) -> None:
         color=[MET if line.met else MISSED for line in lines],
     )
     axes.set_xscale("log")
-    axes.set_xlim(0.025, 300)
+    axes.set_xlim(0.008, 300)
     axes.set_xticks([0.1, 0.5, 1, 2, 5, 10, 50], ["÷10", "÷2", "target", "×2", "×5", "×10", "×50"])
     axes.minorticks_off()
     axes.axvline(1, color=INK, linewidth=1)

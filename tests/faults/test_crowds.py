@@ -41,7 +41,14 @@ def test_32_processes_on_one_counter_lose_no_count(tmp_path: Path) -> None:
     times = 8
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(COUNT), f"sqlite:///{tmp_path}/locks.db", str(counter), str(times)],
+            [
+                sys.executable,
+                "-c",
+                textwrap.dedent(COUNT),
+                f"sqlite:///{tmp_path}/locks.db",
+                str(counter),
+                str(times),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -154,7 +161,9 @@ def test_a_break_by_another_process_is_told_at_once(house: House) -> None:
     assert holder.do(f"_ = lease.lost.wait({PATIENCE})") is True
 
 
-def test_a_copy_taken_in_mid_traffic_opens_cleanly_and_its_tokens_do_not_fall(house: House, tmp_path: Path) -> None:
+def test_a_copy_taken_in_mid_traffic_opens_cleanly_and_its_tokens_do_not_fall(
+    house: House, tmp_path: Path
+) -> None:
     """As after a power cut: the file and its log as they were at some moment, and no process that knows them."""
     workers = house.workers(3)
     for n, worker in enumerate(workers):
@@ -164,7 +173,7 @@ def test_a_copy_taken_in_mid_traffic_opens_cleanly_and_its_tokens_do_not_fall(ho
 
             def traffic():
                 while going:
-                    with locks.hold("nightly"), locks.hold("key-{n}"), locks.hold("key-{n}"):
+                    with locks.hold("nightly", ttl=2), locks.hold("key-{n}"), locks.hold("key-{n}"):
                         pass
 
             thread = threading.Thread(target=traffic)

@@ -80,7 +80,10 @@ MUTANTS = (
         SQL,
         (
             (
-                "            ELSE l.attempt = excluded.attempt AND l.expires_at > excluded.granted_at AND (l.claimed OR :long)",
+                (
+                    "            ELSE l.attempt = excluded.attempt AND l.expires_at > excluded.granted_at"
+                    " AND (l.claimed OR :long)"
+                ),
                 "            ELSE :long OR 1",
             ),
         ),
@@ -124,7 +127,7 @@ MUTANTS = (
         (
             (
                 "AND attempt = :attempt AND token = :token\n   AND expires_at > :now AND expires_at <= :end",
-                "AND :attempt IS NOT NULL AND :token IS NOT NULL AND expires_at > :now AND expires_at <= :end",
+                "AND :attempt IS NOT NULL AND :token > 0 AND expires_at > :now AND expires_at <= :end",
             ),
         ),
     ),
@@ -180,7 +183,10 @@ MUTANTS = (
         (
             (
                 "if hold := lock.holds.get(attempt):\n                if hold.claimed:",
-                "if (hold := lock.holds.get(attempt)) and not hold.claimed:\n                if hold.claimed:",
+                (
+                    "if (hold := lock.holds.get(attempt)) and not hold.claimed:\n"
+                    "                if hold.claimed:"
+                ),
             ),
         ),
     ),
