@@ -16,6 +16,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +42,32 @@ MAIN = f"""
     def answer(**fields):
         answers.write(json.dumps(fields, default=str) + "\\n")
 
-    answer(ok=os.getpid())
-    while line := sys.stdin.readline():
+    def interrupt(*_):  # Ctrl-C is for the lines that run, not for the reader of lines
+        if busy:
+            raise KeyboardInterrupt
+
+    def run(code):
         scope["_"] = None
         try:
-            exec(json.loads(line), scope)
+            busy.append(True)
+            exec(code, scope)
+            busy.clear()
+            return dict(ok=scope["_"])
         except SystemExit:
             raise
         except BaseException as error:
-            answer(error=type(error).__name__, text=str(error), trace=traceback.format_exc())
-        else:
-            answer(ok=scope["_"])
+            busy.clear()
+            return dict(error=type(error).__name__, text=str(error), trace=traceback.format_exc())
+
+    busy = []
+    signal.signal(signal.SIGINT, interrupt)
+    answer(ok=os.getpid())
+    while line := sys.stdin.readline():
+        try:
+            result = run(json.loads(line))
+        except KeyboardInterrupt:
+            result = dict(error="KeyboardInterrupt", text="", trace="")
+        answer(**result)
 """
 
 
@@ -126,6 +142,27 @@ class Worker:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
+    def interrupt(self) -> None:
+        """Press Ctrl-C, and again when nothing happens.
+
+        A signal that arrives just before a call enters the kernel to sleep is noticed when it comes back.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while not self.answered() and time.monotonic() < deadline:
+            self.send(signal.SIGINT)
+            pause = time.monotonic() + 1.0
+            while not self.answered() and time.monotonic() < pause:
+                time.sleep(0.005)
+
+    def terminate(self) -> int:
+        """Tell it to end, and again when nothing happens; return its exit status."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            self.send(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                return self.process.wait(4.0)
+        raise AssertionError(f"process {self.pid} does not end")
+
     def kill(self) -> None:
         """Kill it without a chance to say anything, and see it dead."""
         self.send(signal.SIGKILL)
@@ -159,10 +196,8 @@ class Worker:
         self._reader.join(PATIENCE)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             assert pipe is not None
-            try:
+            with suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                pass
 
     def _read(self) -> None:
         assert self.process.stdout is not None

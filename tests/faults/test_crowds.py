@@ -164,7 +164,7 @@ def test_a_break_by_another_process_is_told_at_once(house: House) -> None:
 def test_a_copy_taken_in_mid_traffic_opens_cleanly_and_its_tokens_do_not_fall(
     house: House, tmp_path: Path
 ) -> None:
-    """As after a power cut: the file and its log as they were at some moment, and no process that knows them."""
+    """As after a power cut: the file and its log as they were at some moment, and all who knew them gone."""
     workers = house.workers(3)
     for n, worker in enumerate(workers):
         worker.do(

@@ -1,7 +1,9 @@
-"""Processes that die or stand still: what it costs the others, and what the dead and the late can still do."""
+"""Processes that die or stand still: what it costs the others, and what the late ones can still do."""
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 
 import pytest
@@ -45,7 +47,7 @@ def test_a_killed_waiter_at_the_head_costs_a_claim_window(house: House) -> None:
 
 
 def test_a_waiter_that_died_long_ago_costs_nothing(house: House) -> None:
-    """Its ticket has ended with its patience; the next one is told that it is head, and is handed the lock."""
+    """Its ticket has ended with its patience: the next one is head, and is handed the lock."""
     holder, head, second = house.workers(3)
     holder.acquire(ttl=60)
     head.queue()
@@ -238,9 +240,6 @@ def test_a_doorbell_that_is_rung_by_strangers_goes_on_ringing(house: House) -> N
     waiter.queue(ttl=600)
     house.until_waiting(1)
     eventually(lambda: len(house.bells()) == 2)
-    import os
-    import socket
-
     folder = os.open(house.path.with_name("locks.db-bells"), os.O_RDONLY)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
         for name in house.bells():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -46,7 +48,8 @@ def test_the_child_owns_nothing(house: House) -> None:
     told = parent.do(
         """
         def child():
-            return [lease.held, lease.remaining, lease.lost.is_set(), name_of(lease.check), name_of(lease.release), str(lease)]
+            errors = [name_of(lease.check), name_of(lease.release)]
+            return [lease.held, lease.remaining, lease.lost.is_set(), *errors, str(lease)]
 
         _ = in_child(child)
         """
@@ -89,7 +92,7 @@ def test_the_child_is_somebody_else(house: House) -> None:
 
 @pytest.mark.parametrize("way", ["return", "sys.exit(3)", "raise KeyError", "os._exit(3)"])
 def test_leaving_a_block_in_the_child_leaves_the_parents_lock_alone(house: House, way: str) -> None:
-    """The child leaves the block that it was forked in, and its interpreter ends: neither releases anything."""
+    """The child leaves the block it was forked in, and its interpreter ends: neither releases anything."""
     parent = house.worker()
     token = parent.do(
         f"""
@@ -253,7 +256,8 @@ def test_a_client_in_memory_is_forked_into_an_empty_world(house: House) -> None:
 
         def child():
             lease = one.acquire("nightly", timeout=0, owner="child")
-            shared = [two.try_acquire("nightly", owner="x"), Holdfast("memory://shared").try_acquire("nightly", owner="y")]
+            three = Holdfast("memory://shared")
+            shared = [client.try_acquire("nightly", owner="x") for client in (two, three)]
             for n in range(64):
                 with two.hold(f"key-{n}", timeout=0):
                     pass
@@ -300,9 +304,6 @@ if __name__ == "__main__":
             assert child.exitcode == 0, child.exitcode
 """
     )
-    import subprocess
-    import sys
-
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=PATIENCE * 2)
     assert done.returncode == 0, done.stderr
     assert int(counter.read_text()) == 25
@@ -329,9 +330,6 @@ if __name__ == "__main__":
     assert child.exitcode == 0
 """
     )
-    import subprocess
-    import sys
-
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert house.look("forgotten").state == "free"
