@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -148,6 +150,16 @@ def test_a_client_may_be_closed_from_on_lost(url: str) -> None:
     locks.acquire("nightly", ttl=600, on_lost=on_lost)
     locks.break_lock("nightly", reason="stuck")
     assert closed.wait(PATIENCE)
+
+
+def test_closing_ends_the_doorbell_even_if_somebody_removed_it(tmp_path: Path) -> None:
+    before = threading.active_count()
+    locks = Holdfast(f"sqlite:///{tmp_path}/locks.db")
+    locks.acquire("nightly")
+    eventually(lambda: locks._store._doorbells._bell)  # type: ignore[attr-defined]
+    shutil.rmtree(tmp_path / "locks.db-bells")
+    locks.close()
+    eventually(lambda: threading.active_count() == before)
 
 
 def test_an_async_client_serves_several_loops_one_after_the_other(url: str) -> None:

@@ -103,6 +103,8 @@ class Doorbells:
         with self._mutex:
             bell, self._bell = self._bell, None
             if bell is not None:
+                with suppress(OSError):  # wakes its thread, even where somebody has removed the socket's file
+                    bell.shutdown(socket.SHUT_RD)
                 with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stopper:
                     stopper.sendto(STOP, self._address(self._instance))
                 self._remove(self._instance)
@@ -115,7 +117,10 @@ class Doorbells:
 
     def _answer(self, bell: socket.socket) -> None:
         with bell:
-            while (message := bell.recv(4096)) != STOP:
+            while True:
+                message = bell.recv(4096)
+                if self._bell is not bell:
+                    return
                 with suppress(ValueError):  # somebody else's idea of a signal must not end the thread
                     kind, key, attempt, expires_in = message.decode().split("\n")
                     self._deliver(Signal(cast("SignalKind", kind), key, attempt, float(expires_in)))
