@@ -11,13 +11,13 @@ START ?= 0
 STORE ?= both
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types unit simulate mutants bench clean
+.PHONY: help run test lint simulate mutants bench clean
 
 help: ## show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(READY) ## watch real processes contend for a lock in an SQLite file
-	@$(BIN)/holdfast demo
+run: ## watch real processes contend for a lock in an SQLite file; needs nothing but Python
+	@PYTHONPATH=src $(PYTHON) -m holdfast demo
 
 test: lint $(READY) ## run everything CI runs
 	$(BIN)/coverage erase

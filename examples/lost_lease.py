@@ -31,7 +31,7 @@ def broken_by_an_operator(locks: Holdfast) -> None:
     try:
         with locks.hold("import:orders") as lease:
             locks.break_lock("import:orders", reason="looks stuck", by="alice")
-            lease.lost.wait(5)
+            lease.lost.wait(lease.ttl)  # a moment; should the signal be lost, until the next renewal
     except LeaseLost as error:
         print(f"2. reason={error.reason!r} by={error.by!r} detail={error.detail!r}")
 

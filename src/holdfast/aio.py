@@ -22,6 +22,8 @@ from holdfast.client import (
     OnBusy,
     Wish,
     check_options,
+    check_try_options,
+    refuse_computed_key,
     with_note,
 )
 from holdfast.clock import boot_time
@@ -42,6 +44,7 @@ from holdfast.core.requests import (
     Withdraw,
 )
 from holdfast.core.settings import Seconds, Settings
+from holdfast.masking import block_signals
 from holdfast.stdlock import AsyncLock
 
 A = TypeVar("A")
@@ -79,10 +82,12 @@ class AsyncHoldfast(BaseClient):
 
     async def acquire(self, key: str, **options: Unpack[HoldOptions]) -> AsyncLease:
         """Take the lock until `AsyncLease.release`."""
+        check_options(options)
         return await self._acquire(self._wish(key, **options))
 
     async def try_acquire(self, key: str, **options: Unpack[LeaseOptions]) -> AsyncLease | None:
         """Take the lock if it is free; None if it is not."""
+        check_try_options(options)
         try:
             return await self._acquire(self._wish(key, timeout=0, **options))
         except errors.LockTimeout:
@@ -121,6 +126,7 @@ class AsyncHoldfast(BaseClient):
     ) -> Any:
         """Run a coroutine function only while holding a lock: see `Holdfast.guarded`."""
         if callable(key):
+            refuse_computed_key(key)
             return self.guarded()(key)
         guard = Guard(key, key_from, on_busy, options)
 
@@ -235,12 +241,13 @@ class AsyncHoldfast(BaseClient):
     async def _acquire(self, wish: Wish) -> AsyncLease:
         plan = self._acquiring(wish)
         grant = await self._run(plan)
-        if self._closed:  # while we asked: nobody would renew it
+        # No await from here on: a task that was not cancelled by now has the lease.
+        lease = AsyncLease(self, self._keep(grant, wish), wish)
+        if self._closed:  # while we asked: nobody would renew it. Whoever closes later finds it kept
             await self._send(Withdraw(grant.key, grant.attempt))
             await self._let_go_again()
             raise errors.Closed(repr(self))
-        # No await from here on: a task that was not cancelled by now has the lease.
-        return AsyncLease(self, self._keep(grant, wish), wish)
+        return lease
 
     async def _ask(self, request: Request[A]) -> A:
         return await self._run(ask(request, settings=self.settings, clock=boot_time, roll=random.random))
@@ -257,7 +264,7 @@ class AsyncHoldfast(BaseClient):
     async def _off_loop(self, function: Callable[..., T], *args: Any) -> T:
         """Run something that may block. One thread does it all, so requests keep their order."""
         if self._worker is None:
-            self._worker = ThreadPoolExecutor(1, thread_name_prefix="holdfast-store")
+            self._worker = ThreadPoolExecutor(1, "holdfast-store", initializer=block_signals)
         return await asyncio.get_running_loop().run_in_executor(self._worker, function, *args)
 
     async def _run(self, plan: Plan[T]) -> T:
@@ -350,6 +357,11 @@ class AsyncMailbox:
 class AsyncLease(BaseLease):
     """A lock that we hold. As a context manager it guards its block as `AsyncHoldfast.hold` does."""
 
+    _travel_hint = (
+        "pass owner= when acquiring to let a lease travel; asyncio.wait_for() may acquire in a task of its"
+        " own, use timeout= instead"
+    )
+
     def __init__(self, client: AsyncHoldfast, kept: Kept, wish: Wish) -> None:
         super().__init__(kept, wish)
         self._client = client
@@ -421,7 +433,7 @@ class AsyncHold:
 
     async def __aenter__(self) -> AsyncLease:
         if self._lease is not None:
-            raise errors.NotHeld(self._key, "this hold was used before; call hold() again")
+            raise errors.SettingsError(f"this hold of {self._key!r} was entered before; call hold() again")
         self._lease = await self._client.acquire(self._key, **self._options)
         return await self._lease.__aenter__()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator
-from typing import Any, Literal, Protocol, TypedDict, TypeVar
+from typing import Any, Literal, NoReturn, Protocol, TypedDict, TypeVar, cast
 
 from holdfast import errors, exits, identity
 from holdfast.clock import boot_time
@@ -28,8 +28,9 @@ from holdfast.core.requests import (
     Withdraw,
 )
 from holdfast.core.settings import Seconds, Settings, seconds
-from holdfast.keeping import KeeperThread
+from holdfast.keeping import CLIENT_CLOSED, KeeperThread
 from holdfast.log import log
+from holdfast.masking import signals_unblocked
 from holdfast.stores import default_url, open_store
 from holdfast.stores.base import StoreOptions
 
@@ -112,6 +113,9 @@ class BaseClient:
     def _check_open(self) -> None:
         if self._closed:
             raise errors.Closed(repr(self))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{self!r} cannot be sent to another process; send its url, and make a client there")
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._keeping.kept())} leases"
@@ -244,7 +248,7 @@ class BaseClient:
         self._keeping.stop()
         self._give_everything_back()
         for each in kept:
-            each.lose("client closed")
+            each.lose(CLIENT_CLOSED)
             self._keeping.tell(each)
         self._store.close()
         for attempt, mailbox in list(self._mailboxes.items()):
@@ -269,6 +273,8 @@ class BaseClient:
 
 class BaseLease:
     """A lease as far as it is the same for threads and tasks."""
+
+    _travel_hint = "pass owner= when acquiring to let a lease travel"
 
     def __init__(self, kept: Kept, wish: Wish) -> None:
         self._kept = kept
@@ -323,6 +329,9 @@ class BaseLease:
             state = f"trusted {self.remaining:.1f} s"
         return f"<{type(self).__name__} {self.key!r} token={self.token}, {state}>"
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{self!r} cannot be sent to another process: it is this process that holds it")
+
     def _loss(self) -> errors.LeaseLost | None:
         return self._kept.loss(boot_time())
 
@@ -330,7 +339,8 @@ class BaseLease:
         """Call *on_lost*, whose errors are logged: they must not stop the keeper."""
         if self._wish.on_lost is not None and self._kept.lost is not None:
             try:
-                self._wish.on_lost(self._kept.lost.copy())
+                with signals_unblocked():
+                    self._wish.on_lost(self._kept.lost.copy())
             except Exception:  # noqa: BLE001 - it is the user's code
                 log().exception("on_lost of %r failed", self.key)
 
@@ -345,11 +355,10 @@ class BaseLease:
             raise errors.NotHeld(
                 self.key,
                 f"its owner is {self.owner}, not the current task or thread",
-                detail="pass owner= when acquiring to let a lease travel; asyncio.wait_for() acquires in a"
-                " task of its own, use timeout= instead",
+                detail=self._travel_hint,
             )
         client._keeping.drop(kept.grant.attempt)  # noqa: SLF001
-        if kept.lost is not None and kept.lost.reason == "client closed":
+        if kept.lost is not None and kept.lost.reason == CLIENT_CLOSED:
             self._released = True
             raise kept.lost.copy()
         try:
@@ -417,4 +426,18 @@ class Guard:
 def check_options(options: HoldOptions) -> None:
     """Refuse a misspelt option where it is written, not where the lock is taken."""
     if options and (unknown := options.keys() - HoldOptions.__optional_keys__):
-        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+        known = ", ".join(sorted(HoldOptions.__optional_keys__))
+        raise TypeError(f"unknown option {min(unknown)!r}; there are {known}")
+
+
+def check_try_options(options: LeaseOptions) -> None:
+    """The same, for a single try."""
+    if "timeout" in options:
+        raise TypeError("try_acquire() tries once and takes no timeout; acquire() waits")
+    check_options(cast("HoldOptions", options))
+
+
+def refuse_computed_key(function: Callable[..., Any]) -> None:
+    """Tell ``@guarded`` without parentheses from a key function that was given as the key."""
+    if getattr(function, "__name__", "") == "<lambda>":
+        raise errors.SettingsError("a key that is computed from the arguments is given as key_from=")

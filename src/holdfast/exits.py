@@ -19,6 +19,7 @@ from holdfast import identity
 
 # How long a dying process may take to give its leases back. They end with their ttl anyway.
 GRACE = 2.0
+A_MOMENT = 0.002
 
 
 class Leaving(Protocol):
@@ -41,6 +42,7 @@ _clients: weakref.WeakSet[Leaving] = weakref.WeakSet()
 _installed = False
 _forking = threading.Lock()  # from before a fork until after it
 _resting: list[Leaving] = []
+_told_at: float | None = None  # when SIGTERM came first
 
 
 def register(client: Leaving) -> None:

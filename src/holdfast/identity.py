@@ -63,7 +63,8 @@ def current_owner() -> str:
     try:
         return _threads.owner  # type: ignore[no-any-return]
     except AttributeError:
-        _threads.owner = _new_owner(threading.current_thread().name)
+        thread = threading.current_thread()
+        _threads.owner = _new_owner(_program() if thread is threading.main_thread() else thread.name)
         return _threads.owner  # type: ignore[no-any-return]
 
 
@@ -81,6 +82,12 @@ def after_fork() -> None:
     global _threads
     _threads = threading.local()
     _tasks.clear()
+
+
+def _program() -> str:
+    """Return what the program is called: that tells people more than that its main thread is one."""
+    path = sys.argv[0] if sys.argv else ""
+    return os.path.basename(path).removesuffix(".py") or "python"  # noqa: PTH119
 
 
 def _new_owner(name: str) -> str:

@@ -19,10 +19,12 @@ from holdfast.core.plans import Grant
 from holdfast.core.requests import Renew, Signal, Sweep
 from holdfast.core.settings import Settings
 from holdfast.log import log
+from holdfast.masking import block_signals
 from holdfast.stores.base import Store
 
 SWEEP_LIMIT = 500
 AWAKE = -math.inf
+CLIENT_CLOSED = "client closed"
 
 # The longest sleep while there is something to keep. Sleeping does not count suspend, as our clock does: when
 # a machine wakes up, leases are found to be lost soon, and not when they would have been renewed.
@@ -96,7 +98,8 @@ class KeeperThread:
         with self._mutex:
             tell, kept.tell = kept.tell, None
         if tell is not None:
-            log().warning("%s", kept.lost)
+            if kept.lost is not None and kept.lost.reason != CLIENT_CLOSED:
+                log().warning("%s", kept.lost)
             tell()
 
     def kept(self) -> list[Kept]:
@@ -135,6 +138,7 @@ class KeeperThread:
             self._changed.notify()
 
     def _run(self) -> None:
+        block_signals()
         with self._mutex:
             if self._thread is not None:
                 return  # another one was faster
@@ -144,6 +148,9 @@ class KeeperThread:
                 return
         with suppress(Exception):  # signals are hints, and a keeper that died would lose every lease
             self._store.be_reachable()  # here, where nobody waits for it: who holds may be told of a break
+        with self._mutex:  # and if that happened before we could be told, we have to ask
+            for attempt in self._keeper.leases:
+                self._keeper.hurry(attempt, boot_time())
         while True:
             with self._mutex:
                 if self._stopped:

@@ -28,6 +28,9 @@ class Lock:
         self._leases: dict[str, list[Lease]] = {}
         self.key = key
 
+    def __repr__(self) -> str:
+        return f"<Lock {self.key!r}>"
+
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquire as `threading.Lock.acquire` does."""
         if not blocking and timeout != -1:
@@ -83,6 +86,9 @@ class AsyncLock:
         self._limit = limit
         self._leases: dict[str, list[AsyncLease]] = {}
         self.key = key
+
+    def __repr__(self) -> str:
+        return f"<AsyncLock {self.key!r}>"
 
     async def acquire(self) -> Literal[True]:
         """Acquire as `asyncio.Lock.acquire` does."""

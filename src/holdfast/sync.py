@@ -21,6 +21,8 @@ from holdfast.client import (
     OnBusy,
     Wish,
     check_options,
+    check_try_options,
+    refuse_computed_key,
     with_note,
 )
 from holdfast.clock import boot_time
@@ -85,10 +87,12 @@ class Holdfast(BaseClient):
 
     def acquire(self, key: str, **options: Unpack[HoldOptions]) -> Lease:
         """Take the lock until `Lease.release`. The options are those of `hold`."""
+        check_options(options)
         return self._acquire(self._wish(key, **options))
 
     def try_acquire(self, key: str, **options: Unpack[LeaseOptions]) -> Lease | None:
-        """Take the lock if it is free; None if it is not. The options are those of `hold`."""
+        """Take the lock if it is free; None if it is not. The options are those of `hold` but *timeout*."""
+        check_try_options(options)
         try:
             return self._acquire(self._wish(key, timeout=0, **options))
         except errors.LockTimeout:
@@ -131,6 +135,7 @@ class Holdfast(BaseClient):
         *on_busy*: ``wait`` (at most *timeout*, then raise), ``skip`` (return None), or ``raise``.
         """
         if callable(key):
+            refuse_computed_key(key)
             return self.guarded()(key)
         guard = Guard(key, key_from, on_busy, options)
 
@@ -416,7 +421,7 @@ class Hold:
 
     def __enter__(self) -> Lease:
         if self._lease is not None:
-            raise errors.NotHeld(self._key, "this hold was used before; call hold() again")
+            raise errors.SettingsError(f"this hold of {self._key!r} was entered before; call hold() again")
         wish = self._client._wish(self._key, **self._options)  # noqa: SLF001
         try:
             self._lease = lease = self._client._acquire(wish)  # noqa: SLF001

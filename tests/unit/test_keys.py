@@ -24,9 +24,9 @@ def test_nearly_anything_can_name_a_lock(key):
     [
         ("", "is empty"),
         ("e" * 256, "has 256 characters; 255 are allowed"),
-        (7, "is a int, not a string"),
-        (None, "is a NoneType, not a string"),
-        (b"key", "is a bytes, not a string"),
+        (7, "is of type int; a key is a string"),
+        (None, "is of type NoneType; a key is a string"),
+        (b"key", "is of type bytes; a key is a string"),
         ("a\nb", "has the forbidden character U+000A at position 1"),
         ("\x00", "has the forbidden character U+0000 at position 0"),
         ("ab\x7f", "has the forbidden character U+007F at position 2"),

@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.core.backoff import Backoff
+from holdfast.core.data import replace
 from holdfast.core.plans import TICK, Abandoned, Grant, Wait, acquire
 from holdfast.core.requests import (
     Acquire,
@@ -288,11 +289,38 @@ def test_when_the_deadline_has_come_the_ticket_is_withdrawn_and_the_timeout_expl
     next(plan)
     plan.send(Queued(2, HOLDER, 9.0))
     clock.now = 4.0
-    assert plan.send(None) == WITHDRAW
+    assert isinstance(plan.send(None), Acquire)
+    successor = replace(HOLDER, owner="worker-9")
+    assert plan.send(Queued(1, successor, 7.0)) == WITHDRAW
     with pytest.raises(LockTimeout) as caught:
         plan.send(Withdrawn())
     error = caught.value
-    assert (error.waited, error.position, error.holder, error.expires_in) == (4.0, 2, HOLDER, 9.0)
+    # Who has it now, not who had it when we came.
+    assert (error.waited, error.position, error.holder, error.expires_in) == (4.0, 1, successor, 7.0)
+
+
+def test_a_lock_that_is_handed_over_at_the_deadline_is_taken(clock):
+    plan = plan_for(clock, timeout=4.0)
+    next(plan)
+    plan.send(Queued(1, HOLDER, 9.0))
+    clock.now = 4.0
+    plan.send(None)
+    with pytest.raises(StopIteration) as done:
+        plan.send(Granted(42, 30.0))
+    assert done.value.value.token == 42
+
+
+def test_a_store_that_fails_at_the_deadline_does_not_hide_the_timeout(clock):
+    plan = plan_for(clock, timeout=4.0)
+    next(plan)
+    plan.send(Queued(2, HOLDER, 9.0))
+    clock.now = 4.0
+    plan.send(None)
+    assert plan.throw(StoreUnavailable("gone")) == WITHDRAW
+    with pytest.raises(LockTimeout) as caught:
+        plan.send(Withdrawn())
+    assert caught.value.position == 2
+    assert isinstance(caught.value.__cause__, StoreUnavailable)
 
 
 def test_a_withdrawal_that_cannot_be_delivered_does_not_hide_the_timeout(clock):
@@ -302,6 +330,7 @@ def test_a_withdrawal_that_cannot_be_delivered_does_not_hide_the_timeout(clock):
     plan.send(Queued(2, HOLDER, 9.0))
     clock.now = 4.0
     plan.send(None)
+    plan.send(Queued(2, HOLDER, 5.0))
     with pytest.raises(LockTimeout):
         plan.throw(StoreUnavailable())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -16,8 +17,7 @@ COMMANDS = (run, ls, show, breaking, sweep, schema, demo)
 BROKEN_PIPE = 141  # as a shell would show a program that SIGPIPE ended
 
 DESCRIPTION = """\
-Locks that hold across processes and machines, kept in the database you already
-have.
+Locks that hold across threads and processes, kept in an SQLite file.
 
 The store is given by --url or $HOLDFAST_URL; without either it is a file of
 yours.
@@ -49,9 +49,11 @@ def make_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code."""
-    given, guarded = run.split(sys.argv[1:] if argv is None else list(argv))
     report_log()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # not every terminal can show every key or owner
+        sys.stdout.reconfigure(errors="replace")
     try:
+        given, guarded = run.split(sys.argv[1:] if argv is None else list(argv))
         parser = make_parser()
         args = parser.parse_args(given)
         if "call" not in args:

@@ -8,8 +8,9 @@ import json
 import socket
 
 from holdfast import errors
-from holdfast.cli.options import Commands, add_json, add_url, confirm, url_of
+from holdfast.cli.options import Commands, add_json, add_url, confirm
 from holdfast.cli.output import clean, duration_text, say
+from holdfast.cli.target import existing
 from holdfast.core import keys
 from holdfast.core.data import as_dict
 from holdfast.core.requests import LockView
@@ -58,7 +59,7 @@ def call(args: argparse.Namespace) -> int:
     if not args.reason.strip():
         raise errors.SettingsError("the reason is empty; somebody will want to know it")
     token = args.token
-    with Holdfast(url_of(args)) as locks:
+    with Holdfast(existing(args)) as locks:
         if not args.yes:
             view = locks.inspect(key)
             if view is None or view.holder is None:
@@ -88,10 +89,14 @@ def _explain(view: LockView) -> str:
     holder = view.holder
     assert holder is not None
     lease = f"its lease ends in {duration_text(view.expires_in)} unless it is renewed"
-    waiting = f"the first of {view.waiting} in the queue gets it" if view.waiting else "nobody waits for it"
+    waiting = "nobody waits for it"
+    if view.waiting:
+        waiting = "1 waits for it, and gets it"
+    if view.waiting > 1:
+        waiting = f"{view.waiting} wait for it, and the first of them gets it"
     return (
-        f"{view.key!r} is held by {clean(str(holder))}, token {view.token};\n"
-        f"{lease if view.state == 'held' else 'its lease is over'}; {waiting}.\n"
+        f"{view.key!r} is held by {clean(str(holder))}, token {view.token};"
+        f" {lease if view.state == 'held' else 'its lease is over'}; {waiting}.\n"
         "The holder may still be at work: only what is fenced with the token is safe from it."
     )
 

@@ -29,7 +29,9 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The command was stopped by the terminal."""
+    """The command was stopped by the terminal, with the signal *number*."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,8 @@ class Child:
             _, status = os.waitpid(pid, os.WUNTRACED)
             if not os.WIFSTOPPED(status):
                 break
-            if self._terminal is not None and os.WSTOPSIG(status) != signal.SIGSTOP:
-                self._put(Stopped())
+            if self._terminal is not None and (number := os.WSTOPSIG(status)) != signal.SIGSTOP:
+                self._put(Stopped(number))
         code = os.waitstatus_to_exitcode(status)
         self._process.returncode = code
         self._put(Ended(128 - code if code < 0 else code))

@@ -7,8 +7,21 @@ import json
 import os
 import sys
 
-from holdfast.cli.options import Commands, add_json, add_url, url_of
-from holdfast.cli.output import DIM, GREEN, YELLOW, clean, duration_text, has_colours, paint, table
+from holdfast.cli.options import Commands, add_json, add_url
+from holdfast.cli.output import (
+    DIM,
+    GAP,
+    GREEN,
+    YELLOW,
+    clean,
+    duration_text,
+    has_colours,
+    paint,
+    say,
+    table,
+    width_of,
+)
+from holdfast.cli.target import existing, is_default, is_missing, shown, target
 from holdfast.core.data import as_dict
 from holdfast.core.requests import LockView
 from holdfast.sync import Holdfast
@@ -19,7 +32,9 @@ long, when the lease ends unless it is renewed, and how many wait.
 """
 
 HEADER = ("KEY", "STATE", "OWNER", "HOST:PID", "HELD FOR", "LEASE LEFT", "WAITING", "TOKEN")
-STATE, RIGHT, SHRINK = 1, frozenset({4, 5, 6, 7}), (0, 2, 3)
+RIGHT = frozenset({"HELD FOR", "LEASE LEFT", "WAITING", "TOKEN"})
+SHRINK = {"KEY": 12, "OWNER": 8, "HOST:PID": 8}  # may be cut down to this: a part of a token says nothing
+DROP = ("HOST:PID", "OWNER", "TOKEN", "WAITING", "HELD FOR", "LEASE LEFT")  # in a narrow terminal, in order
 STYLES = {"held": GREEN, "expired": YELLOW, "free": DIM}
 
 
@@ -48,14 +63,20 @@ def add(commands: Commands) -> None:
 
 def call(args: argparse.Namespace) -> int:
     """Print the locks."""
-    with Holdfast(url_of(args)) as locks:
+    url = target(args) if is_default(args) else existing(args)
+    if is_missing(url):  # the user's own file, which the first lock makes
+        _print_nothing(args, url)
+        return 0
+    with Holdfast(url) as locks:
         state = None if args.state == "all" else args.state
         views = locks.list(args.prefix, owner=args.owner, type=args.type, state=state)
         if args.json:
             for view in views:
                 print(json.dumps(as_json(view)))
-            return 0
-        _print(list(views), nothing=f"no locks {'' if state is None else f'are {state} '}here")
+        elif found := list(views):
+            _print(found)
+        else:
+            _print_nothing(args, url)
     return 0
 
 
@@ -66,21 +87,42 @@ def as_json(view: LockView) -> dict[str, object]:
     return data
 
 
-def _print(views: list[LockView], *, nothing: str) -> None:
-    terminal = sys.stdout.isatty()
-    if not views:
-        if terminal:
-            print(nothing)
+def _print_nothing(args: argparse.Namespace, url: str) -> None:
+    """Say where we looked: most often it is the wrong store. To stderr, for stdout may be counted."""
+    if args.json:
         return
-    width = os.get_terminal_size(sys.stdout.fileno()).columns if terminal else None
-    head, *body = table(
-        [HEADER, *(_row(view) for view in views)], right=RIGHT, shrink=SHRINK, width=width or None
-    )
+    such = "such " if args.prefix or args.owner or args.type else ""
+    say(f"no {such}locks are {'' if args.state == 'all' else f'{args.state} '}in {shown(url)}")
+
+
+def _print(views: list[LockView]) -> None:
+    width = os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else 0
+    head, *body = fitted([_row(view) for view in views], width or None)
     colours = has_colours(sys.stdout)
     print(paint("  ".join(head).rstrip(), DIM, colours=colours))
     for view, row in zip(views, body, strict=True):
-        row[STATE] = paint(row[STATE], STYLES[view.state], colours=colours)
+        row[1] = paint(row[1], STYLES[view.state], colours=colours)
         print("  ".join(row).rstrip())
+
+
+def fitted(rows: list[tuple[str, ...]], width: int | None) -> list[list[str]]:
+    """Return header and rows with as many columns as fit, at least key and state."""
+    columns = dict(zip(HEADER, zip(HEADER, *rows, strict=True), strict=True))
+    shrink = SHRINK
+    for name in DROP:
+        needed = [min(max(map(width_of, cells)), shrink.get(of, 1000)) for of, cells in columns.items()]
+        if width is None or sum(needed) + GAP * (len(needed) - 1) <= width:
+            break
+        del columns[name]
+    else:
+        shrink = {"KEY": 1}
+    names = list(columns)
+    return table(
+        list(zip(*columns.values(), strict=True)),
+        right=frozenset(names.index(name) for name in RIGHT if name in columns),
+        shrink={names.index(name): least for name, least in shrink.items() if name in columns},
+        width=width,
+    )
 
 
 def _row(view: LockView) -> tuple[str, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast import errors
@@ -25,6 +27,13 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
+        """Complain about unknown arguments here, where it is known which command they were given to."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and leave."""
@@ -65,5 +74,14 @@ def confirm(question: str, *, yes: bool) -> bool:
         return True
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise errors.SettingsError("there is no terminal to ask at: confirm with --yes")
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    print(_wrap(f"{question} [y/N]"), end=" ", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _wrap(text: str) -> str:
+    width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    lines = (
+        textwrap.wrap(line, max(width - 1, 20), break_long_words=False, break_on_hyphens=False)
+        for line in text.splitlines()
+    )
+    return "\n".join(part for parts in lines for part in parts)

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TextIO
 
@@ -16,7 +16,7 @@ from holdfast.errors import LeaseLost
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-SMALLEST_COLUMN = 12
+GAP = 2  # between columns
 
 
 def say(message: object) -> None:
@@ -62,18 +62,19 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 
 
 def table(
-    rows: Sequence[Sequence[str]], *, right: frozenset[int], shrink: Sequence[int], width: int | None
+    rows: Sequence[Sequence[str]], *, right: frozenset[int], shrink: Mapping[int, int], width: int | None
 ) -> list[list[str]]:
     """Return the cells of *rows* filled to the width of their columns, *right* ones to the left.
 
-    With a *width* the widest of the *shrink* columns give way until the table fits.
+    With a *width* the widest of the *shrink* columns give way until the table fits, each down to the width
+    that it has there.
     """
     widths = [max(map(width_of, column)) for column in zip(*rows, strict=True)]
-    while width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
-        widest = max(shrink, key=lambda column: widths[column])
-        if widths[widest] <= SMALLEST_COLUMN:
+    while width is not None and sum(widths) + GAP * (len(widths) - 1) > width:
+        able = [column for column, least in shrink.items() if widths[column] > least]
+        if not able:
             break
-        widths[widest] -= 1
+        widths[max(able, key=lambda column: widths[column])] -= 1
     return [
         [
             pad(cut(cell, widths[column]), widths[column], right=column in right)
@@ -81,6 +82,11 @@ def table(
         ]
         for row in rows
     ]
+
+
+def count(number: int, noun: str) -> str:
+    """Return ``1 lock`` or ``2 locks``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def duration_text(seconds: float) -> str:

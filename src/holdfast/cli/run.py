@@ -11,7 +11,9 @@ import argparse
 import os
 import queue
 import secrets
+import shlex
 import shutil
+import signal
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,8 +24,9 @@ from holdfast import errors
 from holdfast.cli.child import Child, Ended, Events, Lost, Stopped, Told
 from holdfast.cli.guardian import AT_ONCE
 from holdfast.cli.interrupts import Interrupts
-from holdfast.cli.options import Commands, add_url, duration, url_of
+from holdfast.cli.options import Commands, add_url, duration
 from holdfast.cli.output import say
+from holdfast.cli.target import target
 from holdfast.clock import boot_time
 from holdfast.core import keys
 from holdfast.core.settings import Settings
@@ -58,6 +61,9 @@ examples:
 CANNOT_RUN, NOT_FOUND = 126, 127
 LOST = errors.CODES[errors.LeaseLost][0]
 
+WITH_VALUE = ("--ttl", "--timeout", "--owner", "--max-hold", "--grace", "--url")
+
+SHORTEST = 0.2  # of a lease: less cannot be renewed in time on a machine that has anything else to do
 MOST_GRACE = 5.0
 LOOK = 1.0  # how often to look whether the lock was broken: a signal of it may not reach us
 
@@ -111,15 +117,23 @@ def add(commands: Commands) -> None:
 
 def split(argv: list[str]) -> tuple[list[str], list[str]]:
     """Split the arguments of ``run`` at ``--``: what follows is the command's business alone."""
-    rest = iter(argv)
-    for word in rest:
-        if word == "--url":
-            next(rest, None)
-        elif not word.startswith("-"):
-            if word == "run" and "--" in argv:
-                at = argv.index("--")
-                return argv[:at], argv[at + 1 :]
+    words: list[str] = []  # neither options nor their values: run, then the key
+    option = ""
+    for at, word in enumerate(argv):
+        if word == "--" and words:
+            return argv[:at], argv[at + 1 :]
+        if option in WITH_VALUE:
+            option = ""
+        elif word.startswith("-") and word != "-":
+            option = word
+        else:
+            option = ""
+            words.append(word)
+        if words and words[0] != "run":
             break
+        if len(words) > 2:
+            meant = shlex.join(["holdfast", *argv[:at], "--", *argv[at:]])
+            raise errors.SettingsError(f"put -- before the command: {meant}")
     return argv, []
 
 
@@ -136,7 +150,7 @@ def call(args: argparse.Namespace) -> int:
         return problem
     owner = args.owner or f"{Path(command[0]).name[:40]}-{secrets.token_hex(6)}"
     events: Events = queue.SimpleQueue()
-    with Interrupts() as interrupts, Holdfast(url_of(args), settings=_settings(timing)) as locks:
+    with Interrupts() as interrupts, Holdfast(target(args), settings=_settings(timing)) as locks:
         lease = locks.acquire(
             key,
             owner=owner,
@@ -149,6 +163,9 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _timing(ttl: float, grace: float | None, max_hold: float | None) -> Timing:
+    for name, given in (("ttl", ttl), ("max-hold", max_hold)):
+        if given is not None and given < SHORTEST:
+            raise errors.SettingsError(f"{name} is {given:g} s, which is too short: use {SHORTEST:g} s or more")
     if max_hold is not None:
         ttl = min(ttl, max_hold)
     if grace is None:
@@ -163,8 +180,6 @@ def _timing(ttl: float, grace: float | None, max_hold: float | None) -> Timing:
 def _settings(timing: Timing) -> Settings:
     """Renew after half of the time that is left before the command would have to be stopped."""
     usable = timing.ttl - timing.grace - Settings().margin_for(timing.ttl)
-    if usable <= 0:
-        raise errors.SettingsError(f"a lease of {timing.ttl:g} s is too short")
     return Settings(ttl=timing.ttl, renew_at=usable / timing.ttl / 2)
 
 
@@ -218,6 +233,8 @@ def _guard(child: Child, lease: Lease, timing: Timing, started: float, events: E
         if isinstance(event, Ended):
             return event.code
         if isinstance(event, Stopped):
+            if event.number == signal.SIGTSTP:  # and not for reading before it had the terminal
+                say("a stopped command would keep the lock; continued")
             child.go_on()
         elif isinstance(event, Told):
             child.signal(event.number)

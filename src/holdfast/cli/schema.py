@@ -13,7 +13,8 @@ from urllib.parse import quote, urlsplit
 
 from holdfast import errors, identity
 from holdfast.cli.options import Commands, add_url, confirm, url_of
-from holdfast.cli.output import say
+from holdfast.cli.output import count, say
+from holdfast.cli.target import shown, sqlite_path
 from holdfast.stores import default_url, open_store
 from holdfast.stores.base import StoreOptions
 from holdfast.sync import Holdfast
@@ -72,7 +73,8 @@ def add(commands: Commands) -> None:
 
 def call(args: argparse.Namespace) -> int:
     """Do what was asked for."""
-    url = url_of(args) or default_url()
+    given = url_of(args)
+    url = default_url() if given is None else given
     schema = _schema_of(url)
     if args.action == "print":
         print(schema.script(), end="")
@@ -81,11 +83,12 @@ def call(args: argparse.Namespace) -> int:
         Holdfast(url).close()
     elif args.action == "drop":
         held = schema.held()
-        question = f"drop all holdfast tables of {url}, with {held} locks that are held now?"
+        lost = f"{count(held, 'lock')} that {'is' if held == 1 else 'are'} held now" if held else "no lock held"
+        question = f"drop all holdfast tables of {shown(url)}, with {lost}?"
         if not confirm(question, yes=args.yes):
             say("nothing was done")
             return REFUSED
-        print(f"dropped {schema.drop()} tables")
+        print(f"dropped {count(schema.drop(), 'table')}")
     print(schema.status())
     return 0
 
@@ -93,15 +96,9 @@ def call(args: argparse.Namespace) -> int:
 def _schema_of(url: str) -> Schema:
     scheme = urlsplit(url).scheme
     if scheme == "sqlite":
-        return _sqlite(url)
+        return _SQLiteSchema(sqlite_path(url))
     open_store(url, StoreOptions(identity.new_client()))  # complains if there is no such store
     raise errors.SettingsError(f"{scheme}:// has no tables of its own")
-
-
-def _sqlite(url: str) -> Schema:
-    from holdfast.stores.sqlite.store import from_url
-
-    return _SQLiteSchema(from_url(url, StoreOptions(identity.new_client())).path)
 
 
 @dataclass(frozen=True, slots=True)

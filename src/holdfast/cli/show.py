@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from holdfast.cli.ls import STYLES
-from holdfast.cli.options import Commands, add_json, add_url, url_of
+from holdfast.cli.options import Commands, add_json, add_url
 from holdfast.cli.output import (
     BOLD,
     DIM,
@@ -20,6 +20,7 @@ from holdfast.cli.output import (
     say,
     table,
 )
+from holdfast.cli.target import existing
 from holdfast.core import keys
 from holdfast.core.data import as_dict
 from holdfast.core.events import Event
@@ -54,7 +55,7 @@ def add(commands: Commands) -> None:
 
 def call(args: argparse.Namespace) -> int:
     """Print the lock; 1 if there is none."""
-    with Holdfast(url_of(args)) as locks:
+    with Holdfast(existing(args)) as locks:
         view = locks.inspect(keys.validate(args.key))
         events = locks.history(args.key, limit=args.limit)
     if view is None and not events:
@@ -124,5 +125,5 @@ def _print_history(events: Sequence[Event], *, colours: bool) -> None:
 
 def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
     if rows:
-        for row in table(rows, right=frozenset({0}), shrink=(1,), width=None):
+        for row in table(rows, right=frozenset({0}), shrink={}, width=None):
             print("     " + "  ".join(row).rstrip())

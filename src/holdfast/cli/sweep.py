@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
-from holdfast.cli.options import Commands, add_json, add_url, url_of
+from holdfast.cli.options import Commands, add_json, add_url
+from holdfast.cli.output import count
+from holdfast.cli.target import target
 from holdfast.core.data import as_dict
 from holdfast.sync import Holdfast
 
@@ -39,7 +41,7 @@ def add(commands: Commands) -> None:
 
 def call(args: argparse.Namespace) -> int:
     """Sweep, and print the totals."""
-    with Holdfast(url_of(args)) as locks:
+    with Holdfast(target(args)) as locks:
         swept = locks.sweep(limit=args.limit)
     counts = as_dict(swept)
     del counts["after"]
@@ -47,7 +49,8 @@ def call(args: argparse.Namespace) -> int:
         print(json.dumps(counts))
     else:
         print(
-            f"settled {swept.expired} expired leases; removed {swept.tickets} dead waiters,"
-            f" {swept.locks} unused locks, {swept.ended} ended attempts, {swept.history} old events"
+            f"settled {count(swept.expired, 'expired lease')}; removed {count(swept.tickets, 'dead waiter')},"
+            f" {count(swept.locks, 'unused lock')}, {count(swept.ended, 'ended attempt')},"
+            f" {count(swept.history, 'old event')}"
         )
     return 0

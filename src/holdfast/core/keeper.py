@@ -129,7 +129,7 @@ class Keeper:
 
     def hurry(self, attempt: str, now: float) -> None:
         """Ask about this lease or ticket at once: a signal says that something happened to it."""
-        if kept := self.leases.get(attempt):
+        if (kept := self.leases.get(attempt)) and kept.renew_at < math.inf:
             kept.renew_at = now
 
     def due(self, now: float) -> Renew | None:

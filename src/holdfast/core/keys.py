@@ -29,7 +29,7 @@ _NAMES = {
 def validate(key: object) -> str:
     """Return *key* if it can name a lock, else raise `InvalidKey` with the reason."""
     if not isinstance(key, str):
-        raise InvalidKey(key, f"is a {type(key).__name__}, not a string")
+        raise InvalidKey(key, f"is of type {type(key).__name__}; a key is a string")
     if not key:
         raise InvalidKey(key, "is empty")
     if len(key) > MAX_LENGTH:

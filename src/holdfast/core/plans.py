@@ -106,6 +106,8 @@ def acquire(
                 unanswered = unanswered or isinstance(error, errors.OutcomeUnknown)
                 again_at = clock() + settings.backoff.delay(failures, roll())
                 if timeout == 0 or (deadline is not None and again_at >= deadline):
+                    if queued is not None:
+                        raise _timed_out(request.key, queued, clock() - started) from error
                     raise
                 yield Wait(request.key, request.attempt, again_at)
                 continue
@@ -135,15 +137,10 @@ def acquire(
                 request = replace(request, attempt=f"{first_attempt}.{successors}")
                 continue
             queued = answer
-            yield from _wait_for_our_turn(request, answer, deadline, clock)
             if deadline is not None and clock() >= deadline:
-                raise errors.LockTimeout(
-                    request.key,
-                    waited=clock() - started,
-                    holder=queued.holder,
-                    expires_in=queued.expires_in,
-                    position=queued.position,
-                )
+                raise _timed_out(request.key, queued, clock() - started)
+            # At the deadline we ask once more: who has it then is what a timeout has to say.
+            yield from _wait_for_our_turn(request, answer, deadline, clock)
     except Abandoned:
         yield from _undo(request)
         raise
@@ -164,6 +161,16 @@ def _wait_for_our_turn(request: Acquire, queued: Queued, deadline: float | None,
         if signal is None or signal.kind != "head":
             return
         watch = clock() + signal.expires_in + TICK
+
+
+def _timed_out(key: str, queued: Queued, waited: float) -> errors.LockTimeout:
+    return errors.LockTimeout(
+        key,
+        waited=waited,
+        holder=queued.holder,
+        expires_in=queued.expires_in,
+        position=queued.position,
+    )
 
 
 def _undo(request: Acquire) -> Plan[None]:

@@ -54,12 +54,14 @@ def open_store(url: str, options: StoreOptions) -> Store:
         raise SettingsError(f"the store's url is {url!r}; it must be a string such as 'sqlite:///locks.db'")
     scheme, colon, _ = url.partition("://")
     if not colon:
-        scheme = ""
+        raise SettingsError(f"{url!r} is no url; for a file write 'sqlite:///{url}'")
+    scheme = scheme.lower()
     if module := _BUILT_IN.get(scheme):
-        return import_module(module).from_url(url, options)  # type: ignore[no-any-return]
+        return import_module(module).from_url(f"{scheme}{url[len(scheme) :]}", options)  # type: ignore[no-any-return]
     from importlib.metadata import entry_points  # slow to import, and seldom needed
 
     for entry in entry_points(group=ENTRY_POINTS, name=scheme):
         return entry.load()(url, options)  # type: ignore[no-any-return]
     known = ", ".join(f"{name}://" for name in sorted(_BUILT_IN))
-    raise SettingsError(f"no store for {url!r}: the scheme must be one of {known}, or a plugin's")
+    # Without the url itself: it may have a password in it.
+    raise SettingsError(f"there is no store for {scheme}:// in this release; there are {known}, and plugins'")

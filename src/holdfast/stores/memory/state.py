@@ -65,6 +65,13 @@ class Lock:
         self.owner, self.client, self.since = owner, client, now
         self.holds[attempt] = hold
 
+    def drop_hold(self, attempt: str, now: int, post: Post) -> None:
+        """Remove a hold. If the lease ends sooner without it, the head may have to know."""
+        end = self.end
+        del self.holds[attempt]
+        if self.holds and self.end < end:
+            self.tell_head(now, post)
+
     def free(self, now: int) -> None:
         self.holds.clear()
         self.owner = None

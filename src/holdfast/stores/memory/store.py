@@ -198,7 +198,7 @@ class MemoryStore:
             return self._let_go(shard, lock, request, now, post)
 
     def _let_go(self, shard: Shard, lock: Lock, request: Release, now: int, post: Post) -> Released:
-        del lock.holds[request.attempt]
+        lock.drop_hold(request.attempt, now, post)
         if request.retire or lock.holds:
             shard.ended[request.key, request.attempt] = Ended("released", now)
         if lock.holds:
@@ -224,7 +224,7 @@ class MemoryStore:
             if lock is None:
                 return Withdrawn()
             if attempt in lock.holds:
-                del lock.holds[attempt]
+                lock.drop_hold(attempt, now, post)
                 if not lock.holds:
                     self._record(shard, lock, "withdrawn", now, owner=lock.owner)
                     lock.free(now)

@@ -163,8 +163,11 @@ class LockRow:
         """Remove a hold; return how many are left."""
         if not self.holds:
             return 0
+        end = self.expires_at
         self._run(SQL.delete_hold, key=self.key, attempt=attempt)
         self._sum_up_holds()
+        if self.holds and self.waiters and self.expires_at < end:
+            self._tell_head(self._run(SQL.queue_head, key=self.key))  # the lease ends sooner than it knows
         return int(self.holds)
 
     def break_holds(self, by: str, reason: str) -> None:
@@ -205,8 +208,9 @@ class LockRow:
         if self.holds:
             for attempt, end, claimed in self._read_holds():
                 if end <= self.now:
-                    self.remove_hold(attempt)
+                    self._run(SQL.delete_hold, key=self.key, attempt=attempt)
                     self._expire(attempt, end, claimed)
+            self._sum_up_holds()
             over = not self.holds
         else:
             over = self.expires_at <= self.now

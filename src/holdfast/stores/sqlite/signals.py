@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import cast
 
 from holdfast.core.requests import Signal, SignalKind
+from holdfast.masking import block_signals
 from holdfast.stores.base import Listener
 
 SUPPORTED = hasattr(socket, "AF_UNIX")
@@ -116,6 +117,7 @@ class Doorbells:
                 self._folder_fd = None
 
     def _answer(self, bell: socket.socket) -> None:
+        block_signals()
         with bell:
             while True:
                 message = bell.recv(4096)
