@@ -9,7 +9,7 @@ from holdfast.cli.options import Commands
 DESCRIPTION = """\
 Five real processes share one lock in a temporary SQLite file: they hand it
 over in turn, one of them is killed while it holds the lock, another one is
-paused and comes back too late. Takes about 15 seconds, and leaves nothing
+paused and comes back too late. Takes about 12 seconds, and leaves nothing
 behind.
 
 At the end the claims are checked against what the processes and the store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -40,8 +41,13 @@ def judge(evidence: Evidence) -> list[Verdict]:
 
 
 def _complete(evidence: Evidence) -> Verdict:
-    granted, planned = len(evidence.record.granted()), evidence.record.planned
-    return Verdict("everybody got their turns", granted == planned, f"{granted} of {planned}")
+    granted, planned = evidence.record.granted(), evidence.record.planned
+    ends = Counter(turn.how for turn in granted)
+    return Verdict(
+        "every turn was granted",
+        len(granted) == planned,
+        f"{len(granted)} of {planned}: {ends['left']} completed, {ends['killed']} killed, {ends['paused']} paused",
+    )
 
 
 def _tokens(evidence: Evidence) -> Verdict:

@@ -12,7 +12,7 @@ from typing import TextIO
 from holdfast.cli.demo.cast import NAMES
 from holdfast.cli.demo.record import Line, Record
 from holdfast.cli.demo.script import ACTS
-from holdfast.cli.demo.timeline import ALARM, STYLES, Glyphs, Part, glyphs_for, strip
+from holdfast.cli.demo.timeline import ALARM, STYLES, Glyphs, Part, glyphs_for, strips
 from holdfast.cli.demo.worker import TTL
 from holdfast.cli.output import BOLD, DIM, cut, has_colours, pad, paint, width_of
 from holdfast.core.requests import LockView
@@ -197,6 +197,7 @@ def _workers(
     columns = max(width - 27, 10)
     step = WINDOW / columns
     end = (now // step + 1) * step  # in whole columns, or the picture would flicker as it moves
+    rows = strips(record, begin=end - WINDOW, end=end, now=now, columns=columns, glyphs=glyphs)
     lines: list[list[Part]] = []
     for name in NAMES:
         state = record.states[name]
@@ -205,7 +206,7 @@ def _workers(
                 (f" {name:<5}", f"{BOLD};{STYLES[name]}"),
                 (pad(f"{pids[name]}", 8, right=True), DIM),
                 (f"  {state:<9}", STATE_STYLES.get(state, "")),
-                *strip(record, name, begin=end - WINDOW, end=end, now=now, columns=columns, glyphs=glyphs),
+                *rows[name],
             ]
         )
     begin = f"{WINDOW:g} s ago"
@@ -218,7 +219,7 @@ def _counters(record: Record, glyphs: Glyphs) -> list[Part]:
     filled = round(BAR * granted / max(record.planned, 1))
     lapsed = sum(turn.lapsed is not None for turn in record.turns)
     return [
-        (" turns    ", DIM),
+        (" granted  ", DIM),
         (glyphs.held * filled, ""),
         (glyphs.waiting * (BAR - filled), DIM),
         (f" {granted} of {record.planned}", ""),

@@ -13,21 +13,21 @@ from types import TracebackType
 from typing import TextIO
 from urllib.parse import quote
 
-from holdfast.cli.demo.cast import NAMES, Cast
+from holdfast.cli.demo.cast import Cast
 from holdfast.cli.demo.checks import Evidence, Verdict, judge
 from holdfast.cli.demo.record import Record
-from holdfast.cli.demo.screen import Screen, log_line, render
+from holdfast.cli.demo.screen import WIDEST, Screen, log_line, render
 from holdfast.cli.demo.script import perform
-from holdfast.cli.demo.timeline import ALARM, STYLES, glyphs_for, strip
+from holdfast.cli.demo.timeline import ALARM, STYLES, glyphs_for, strips
 from holdfast.cli.demo.worker import KEY
 from holdfast.cli.interrupts import Interrupts
-from holdfast.cli.output import BOLD, DIM, GREEN, has_colours, paint
+from holdfast.cli.output import BOLD, DIM, GREEN, has_colours, paint, say
 from holdfast.core.requests import LockView
 from holdfast.sync import Holdfast
 
 MOST_TIME = 60.0  # then something is very wrong, and the summary says so
 TICK = 0.02
-SUMMARY_WIDTH = 100
+PIPE_WIDTH = 80
 SUCCESS, FAILURE = 0, 1
 
 
@@ -63,6 +63,17 @@ class Plain:
 
 def play(*, plain: bool) -> int:
     """Play the show, then check what it claims; return the exit code."""
+    try:
+        evidence = _show(plain=plain)
+    except KeyboardInterrupt:
+        say("stopped; workers ended, temporary files removed")
+        raise
+    verdicts = judge(evidence)
+    _summarise(evidence.record, verdicts, sys.stdout)
+    return SUCCESS if all(verdict.holds for verdict in verdicts) else FAILURE
+
+
+def _show(*, plain: bool) -> Evidence:
     with Interrupts(), tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         counter = Path(folder) / "counter"
         counter.write_text("0")
@@ -73,10 +84,7 @@ def play(*, plain: bool) -> int:
             view = Plain(sys.stdout) if plain or not _can_draw(sys.stdout) else Screen(sys.stdout, cast.pid)
             with view:
                 _direct(record, cast, locks, view)
-            evidence = Evidence(record, locks.history(KEY, limit=10_000), int(counter.read_text() or 0))
-    verdicts = judge(evidence)
-    _summarise(record, verdicts, sys.stdout)
-    return SUCCESS if all(verdict.holds for verdict in verdicts) else FAILURE
+            return Evidence(record, locks.history(KEY, limit=10_000), int(counter.read_text() or 0))
 
 
 def _can_draw(stream: TextIO) -> bool:
@@ -108,16 +116,18 @@ def _direct(record: Record, cast: Cast, locks: Holdfast, view: Plain | Screen) -
 
 def _summarise(record: Record, verdicts: list[Verdict], stream: TextIO) -> None:
     colours, glyphs = has_colours(stream), glyphs_for(stream.encoding)
+    width = os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
+    width = min(width or PIPE_WIDTH, WIDEST)
 
     def write(*parts: tuple[str, str]) -> None:
-        print(render(list(parts), SUMMARY_WIDTH, colours=colours), file=stream)
+        print(render(list(parts), width, colours=colours), file=stream)
 
     begin = min((turn.asked for turn in record.turns), default=record.started)
     end = time.monotonic()
     write(("", ""))
     write((" who held the lock when", BOLD), (f"   {end - begin:.1f} s from left to right", DIM))
-    for name in NAMES:
-        row = strip(record, name, begin=begin, end=end, now=end, columns=72, glyphs=glyphs)
+    rows = strips(record, begin=begin, end=end, now=end, columns=max(width - 8, 10), glyphs=glyphs)
+    for name, row in rows.items():
         write((f" {name:<6}", STYLES[name]), *row)
     legend = (
         f"       {glyphs.held} holds   {glyphs.waiting} waits   {glyphs.killed} killed"
