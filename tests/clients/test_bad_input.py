@@ -26,9 +26,9 @@ BAD_KEYS: dict[str, tuple[Any, str]] = {
     "line separator": ("a\u2028b", "U\\+2028"),
     "surrogate": ("a\ud800", "U\\+D800"),
     "None": (None, "is of type NoneType; a key is a string"),
-    "bytes": (b"key", "is a bytes"),
-    "int": (7, "key 7 is a int"),
-    "list": (["key"], "is a list"),
+    "bytes": (b"key", "is of type bytes"),
+    "int": (7, "key 7 is of type int"),
+    "list": (["key"], "is of type list"),
 }
 
 

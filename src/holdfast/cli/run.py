@@ -165,7 +165,9 @@ def call(args: argparse.Namespace) -> int:
 def _timing(ttl: float, grace: float | None, max_hold: float | None) -> Timing:
     for name, given in (("ttl", ttl), ("max-hold", max_hold)):
         if given is not None and given < SHORTEST:
-            raise errors.SettingsError(f"{name} is {given:g} s, which is too short: use {SHORTEST:g} s or more")
+            raise errors.SettingsError(
+                f"{name} is {given:g} s, which is too short: use {SHORTEST:g} s or more"
+            )
     if max_hold is not None:
         ttl = min(ttl, max_hold)
     if grace is None:

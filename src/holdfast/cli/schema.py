@@ -82,9 +82,8 @@ def call(args: argparse.Namespace) -> int:
     if args.action == "apply":
         Holdfast(url).close()
     elif args.action == "drop":
-        held = schema.held()
-        lost = f"{count(held, 'lock')} that {'is' if held == 1 else 'are'} held now" if held else "no lock held"
-        question = f"drop all holdfast tables of {shown(url)}, with {lost}?"
+        held = f"{count(schema.held(), 'lock')} held now"
+        question = f"drop all holdfast tables of {shown(url)}, with {held}?"
         if not confirm(question, yes=args.yes):
             say("nothing was done")
             return REFUSED

@@ -46,7 +46,8 @@ def _complete(evidence: Evidence) -> Verdict:
     return Verdict(
         "every turn was granted",
         len(granted) == planned,
-        f"{len(granted)} of {planned}: {ends['left']} completed, {ends['killed']} killed, {ends['paused']} paused",
+        f"{len(granted)} of {planned}; {ends['left']} completed, {ends['killed']} killed,"
+        f" {ends['paused']} paused",
     )
 
 
