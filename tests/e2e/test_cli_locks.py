@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, LeaseLost, __version__
+from holdfast.cli.ls import fitted
 from holdfast.cli.options import duration
 from holdfast.cli.output import cut, duration_text, table, width_of
 
@@ -126,6 +127,27 @@ def test_ls_fits_into_the_terminal_and_is_coloured_there(locks, monkeypatch):
         assert all(width_of(line) <= 110 for line in plain.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (None, "KEY STATE OWNER HOST:PID HELD FOR LEASE LEFT WAITING TOKEN"),
+        (110, "KEY STATE OWNER HOST:PID HELD FOR LEASE LEFT WAITING TOKEN"),
+        (80, "KEY STATE OWNER HELD FOR LEASE LEFT WAITING TOKEN"),
+        (70, "KEY STATE HELD FOR LEASE LEFT WAITING TOKEN"),
+        (60, "KEY STATE HELD FOR LEASE LEFT WAITING"),
+        (20, "KEY STATE"),
+        (10, "KEY STATE"),
+    ],
+)
+def test_ls_leaves_out_columns_but_never_cuts_a_token(width, columns):
+    token = "1794750009248998"
+    row = ("k" * 40, "held", "o" * 40, "host:4711", "0.1 s", "30.0 s", "-", token)
+    rows = fitted([row, ("short", *row[1:])], width)
+    assert " ".join(cell.strip() for cell in rows[0]) == columns
+    assert width is None or all(width_of("  ".join(cells)) <= width for cells in rows)
+    assert (rows[1][-1] == token) == columns.endswith("TOKEN")
+
+
 def test_no_color_is_respected(locks, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     script = f"{sys.executable} -m holdfast ls; echo done"
@@ -137,7 +159,7 @@ def test_no_color_is_respected(locks, monkeypatch):
         seen += os.read(fd, 1000)
     os.close(fd)
     os.waitpid(pid, 0)
-    assert b"no locks are held here" in seen
+    assert b"no locks are held in sqlite:" in seen
     assert b"\x1b" not in seen
 
 
@@ -207,7 +229,9 @@ def test_break_asks_at_a_terminal(locks, keys, code):
     ended, seen = at_terminal(["break", "k", "--reason", "stuck"], keys)
     assert ended == code, seen
     assert "'k' is held by me (host " in seen
+    assert "nobody waits for it." in " ".join(seen.split())
     assert "break it? [y/N]" in seen
+    assert all(len(line) <= 80 for line in seen.splitlines())
     assert (locks.inspect("k").state == "free") == (code == 0)
 
 
@@ -248,11 +272,12 @@ def test_schema_is_looked_at_made_and_dropped(url, tmp_path):
     assert "no holdfast tables" in output("schema", "status")
 
 
-def test_schema_drop_says_what_would_be_lost(locks):
+def test_schema_drop_says_what_would_be_lost(locks, tmp_path):
     with locks.hold("k"):
         code, seen = at_terminal(["schema", "drop"], b"n\n")
         assert code == 1
-        assert "with 1 locks that are held now? [y/N]" in seen
+        assert "with 1 lock held now? [y/N]" in " ".join(seen.split())
+        assert str(tmp_path / "locks.db") in seen
         assert locks.inspect("k").state == "held"
 
 
@@ -272,10 +297,11 @@ def test_without_a_command_there_is_help():
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["ls", "--url", "sqlite:////no/such/folder/x.db"], 79, "check that the directory exists"),
-        (["ls", "--url", "carrier-pigeon://"], 64, "no store for 'carrier-pigeon://'"),
+        (["sweep", "--url", "sqlite:////no/such/folder/x.db"], 79, "check that the directory exists"),
+        (["ls", "--url", "carrier-pigeon://"], 64, "no store for "),
         (["--url", "sqlite://", "ls"], 64, "names no file"),
         (["ls", "--state", "odd"], 64, "try 'holdfast ls --help'"),
+        (["ls", "--odd"], 64, "unrecognized arguments: --odd; try 'holdfast ls --help'"),
         (["schema", "--url", "memory://"], 64, "has no tables of its own"),
     ],
 )
@@ -289,6 +315,7 @@ def test_errors_are_one_line_with_their_exit_code(args, code, message):
 
 def test_the_url_may_stand_before_and_behind_the_command(locks, tmp_path):
     other = f"sqlite:///{tmp_path / 'other.db'}"
+    Holdfast(other).close()
     with locks.hold("k"):
         assert "k" in output("ls", "--json")
         assert output("ls", "--json", "--url", other) == output("--url", other, "ls", "--json") == ""
@@ -332,8 +359,14 @@ def test_durations_are_written(seconds, text):
 
 def test_wide_characters_are_counted_and_cut():
     assert cut("工作流工作流", 7) == "工作流…"
-    rows = table([("工作", "1"), ("abcdefghijklmnop", "22")], right=frozenset({1}), shrink=(0,), width=16)
+    rows = table([("工作", "1"), ("abcdefghijklmnop", "22")], right=frozenset({1}), shrink={0: 3}, width=16)
     assert rows == [["工作        ", " 1"], ["abcdefghijk…", "22"]]
+
+
+def test_what_a_terminal_cannot_show_is_no_reason_to_die(locks, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    with locks.hold("工作流", owner="me"):
+        assert "???" in output("ls")
 
 
 def test_ctrl_c_exits_with_130(locks):

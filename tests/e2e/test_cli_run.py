@@ -150,7 +150,15 @@ def test_the_next_run_starts_when_the_first_ends(locks, tmp_path):
         (["", "--", "true"], "key '' is empty"),
         (["nightly", "--ttl", "soon", "--", "true"], "'soon' is not a duration"),
         (["nightly", "--grace", "20", "--", "true"], "more than half of the lease"),
-        (["nightly", "true"], "unrecognized arguments: true"),
+        (
+            ["k", "--ttl", "5", "echo", "a b"],
+            "put -- before the command: holdfast run k --ttl 5 -- echo 'a b'\n",
+        ),
+        (["k", "git", "log", "--", "x"], "put -- before the command: holdfast run k -- git log -- x\n"),
+        (["k", "ls", "--help"], "put -- before the command: holdfast run k -- ls --help\n"),
+        (["k", "--odd", "--", "true"], "unrecognized arguments: --odd; try 'holdfast run --help'"),
+        (["k", "--ttl", "10ms", "--", "true"], "ttl is 0.01 s, which is too short: use 0.2 s or more"),
+        (["k", "--max-hold", "0", "--", "true"], "max-hold is 0 s, which is too short: use 0.2 s or more"),
     ],
 )
 def test_wrong_usage_is_explained_in_one_line(url, args, message):
@@ -328,7 +336,7 @@ def test_ctrl_z_at_a_terminal_does_not_leave_a_stopped_command_with_the_lock(url
     with terminal(*HOLDFAST, "run", "k", "--", "sh", "-c", script) as (pid, fd, wait_for):
         wait_for(b"ready")
         os.write(fd, b"\x1a")
-        wait_for(b"^Z")
+        wait_for(b"holdfast: a stopped command would keep the lock; continued")
         os.write(fd, b"one\n")
         wait_for(b"got one")
         _, status = os.waitpid(pid, 0)

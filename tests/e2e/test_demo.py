@@ -20,7 +20,7 @@ from holdfast.cli.demo.cast import NAMES
 from holdfast.cli.demo.checks import Evidence, judge
 from holdfast.cli.demo.record import Record, Turn
 from holdfast.cli.demo.screen import ENTER, LEAVE, frame, render
-from holdfast.cli.demo.timeline import ASCII, Glyphs, glyphs_for
+from holdfast.cli.demo.timeline import ASCII, Glyphs, glyphs_for, strips
 from holdfast.cli.output import width_of
 from holdfast.core.events import Event
 
@@ -135,7 +135,8 @@ def test_ctrl_c_ends_it_and_restores_the_terminal(tmp_path):
     pids = [int(pid) for pid in re.findall(rb"\x1b\[2m +(\d+)\x1b\[0m", terminal.seen)][-len(NAMES) :]
     os.write(terminal.fd, b"\x03")
     assert terminal.read_all() == 130
-    assert terminal.seen.decode().endswith(LEAVE)
+    after = terminal.seen.decode().split(LEAVE)[1]
+    assert after == "holdfast: stopped; workers ended, temporary files removed\r\n"
     assert len(set(pids)) == len(NAMES)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert list(tmp_path.iterdir()) == []
@@ -171,6 +172,14 @@ def honest():
     return Evidence(record, history, counter=2)
 
 
+def test_turns_that_were_not_completed_are_not_counted_as_such():
+    verdict = judge(honest())[0]
+    assert (verdict.claim, verdict.numbers) == (
+        "every turn was granted",
+        "4 of 4; 2 completed, 1 killed, 1 paused",
+    )
+
+
 def failed(evidence):
     return [verdict.claim for verdict in judge(evidence) if not verdict.holds]
 
@@ -183,7 +192,7 @@ def test_each_check_can_fail():
     evidence = honest()
     assert failed(replace(evidence, counter=1)) == ["no update was lost"]
     evidence.record.planned = 5
-    assert failed(evidence) == ["everybody got their turns"]
+    assert failed(evidence) == ["every turn was granted"]
 
     evidence = honest()
     evidence.record.turns[1].token, evidence.record.turns[2].token = 12, 11
@@ -225,6 +234,28 @@ def test_a_frame_fits_into_any_terminal(width, height):
     lines = frame(record, None, pids, now=5.5, width=width, height=height, glyphs=Glyphs())
     assert len(lines) <= height
     assert all(width_of(render(line, width, colours=False)) <= width for line in lines)
+
+
+@pytest.mark.parametrize("columns", [10, 13, 52, 72, 500])
+def test_a_column_of_the_timeline_has_one_holder(columns):
+    rows = strips(honest().record, begin=0.0, end=5.2, now=5.2, columns=columns, glyphs=Glyphs())
+    texts = ["".join(text for text, _ in row) for row in rows.values()]
+    assert [len(text) for text in texts] == [columns] * len(NAMES)
+    for cells in zip(*texts, strict=True):
+        assert sum(cell in "█░✗‖" for cell in cells) <= 1, texts
+    drawn = "".join(texts)
+    assert [drawn.count(mark) for mark in "✗‖!"] == [1, 1, 1]
+
+
+def test_the_one_who_held_longest_gets_the_column():
+    record = Record()
+    record.turns = [
+        Turn("ada", 0.0, granted=0.0, token=1, ended=1.3, how="left"),
+        Turn("ben", 0.0, granted=1.3, token=2),
+    ]
+    rows = strips(record, begin=0.0, end=3.0, now=2.5, columns=3, glyphs=ASCII)
+    assert "".join(text for text, _ in rows["ada"]) == "#  "
+    assert "".join(text for text, _ in rows["ben"]) == ".##"
 
 
 def test_a_stream_that_cannot_show_blocks_gets_plain_letters():
