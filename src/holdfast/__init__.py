@@ -1,4 +1,4 @@
-"""Locks that hold across threads, processes and machines, kept in the database you already have.
+"""Locks that hold across threads and processes, kept in SQL.
 
 from holdfast import Holdfast
 

@@ -30,7 +30,7 @@ from holdfast.clock import boot_time
 from holdfast.core.data import replace
 from holdfast.core.events import Event, HistoryLevel
 from holdfast.core.keeper import Kept
-from holdfast.core.plans import Abandoned, Plan, Wait, ask
+from holdfast.core.plans import Abandoned, Grant, Plan, Wait, ask
 from holdfast.core.requests import (
     Acquire,
     Broken,
@@ -73,7 +73,6 @@ class AsyncHoldfast(BaseClient):
     def _start(self) -> None:
         super()._start()
         self._worker: ThreadPoolExecutor | None = None
-        self._last_wishes: set[asyncio.Task[None]] = set()
 
     def hold(self, key: str, **options: Unpack[HoldOptions]) -> AsyncHold:
         """Hold the lock for the time of an ``async with`` block. The options are those of `Holdfast.hold`."""
@@ -214,11 +213,6 @@ class AsyncHoldfast(BaseClient):
             await self._off_loop(self._shut)
             self._dismiss_worker()
 
-    async def _let_go_again(self) -> None:
-        """Close the store once more: somebody who had to undo something has opened it again."""
-        await self._off_loop(self._store.close)
-        self._dismiss_worker()
-
     def _dismiss_worker(self) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
@@ -244,10 +238,15 @@ class AsyncHoldfast(BaseClient):
         # No await from here on: a task that was not cancelled by now has the lease.
         lease = AsyncLease(self, self._keep(grant, wish), wish)
         if self._closed:  # while we asked: nobody would renew it. Whoever closes later finds it kept
-            await self._send(Withdraw(grant.key, grant.attempt))
-            await self._let_go_again()
+            self._keeping.drop(grant.attempt)
+            await asyncio.shield(self._in_worker(self._withdraw_after_closing, grant))
             raise errors.Closed(repr(self))
         return lease
+
+    def _withdraw_after_closing(self, grant: Grant) -> None:
+        with suppress(errors.StoreError):
+            self._store.execute(Withdraw(grant.key, grant.attempt))
+        self._store.close()  # asking has opened it again
 
     async def _ask(self, request: Request[A]) -> A:
         return await self._run(ask(request, settings=self.settings, clock=boot_time, roll=random.random))
@@ -262,10 +261,14 @@ class AsyncHoldfast(BaseClient):
         return self._store.execute(request)
 
     async def _off_loop(self, function: Callable[..., T], *args: Any) -> T:
-        """Run something that may block. One thread does it all, so requests keep their order."""
+        """Run something that may block."""
+        return await self._in_worker(function, *args)
+
+    def _in_worker(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """Start something that may block. One thread does it all, so requests keep their order."""
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, "holdfast-store", initializer=block_signals)
-        return await asyncio.get_running_loop().run_in_executor(self._worker, function, *args)
+        return asyncio.get_running_loop().run_in_executor(self._worker, function, *args)
 
     async def _run(self, plan: Plan[T]) -> T:
         """Do what a plan wants, step by step, in this task."""
@@ -312,17 +315,18 @@ class AsyncHoldfast(BaseClient):
         """Let a plan undo what it did, even if we are cancelled once more meanwhile."""
         if plan.gi_frame is None:  # type: ignore[attr-defined]
             return  # it is over: it raised the error itself
-        task = asyncio.get_running_loop().create_task(self._last_wish(plan))
-        self._last_wishes.add(task)
-        task.add_done_callback(self._last_wishes.discard)
-        await asyncio.shield(task)
+        if not self._store.traits.blocking:
+            self._last_wish(plan)
+            return
+        # Not a task: when a loop ends it cancels all of them, and a last wish must not be cancelled.
+        await asyncio.shield(self._in_worker(self._last_wish, plan))
 
-    async def _last_wish(self, plan: Plan[Any]) -> None:
+    def _last_wish(self, plan: Plan[Any]) -> None:
         try:
             step = plan.throw(Abandoned())
             while not isinstance(step, Wait):
                 try:
-                    result = await self._send(step)
+                    result = self._store.execute(step)
                 except errors.StoreError as error:
                     step = plan.throw(error)
                 else:
@@ -330,7 +334,7 @@ class AsyncHoldfast(BaseClient):
         except (Abandoned, StopIteration):
             pass
         if self._closed:
-            await self._let_go_again()
+            self._store.close()  # asking has opened it again
 
 
 class AsyncMailbox:
@@ -370,6 +374,7 @@ class AsyncLease(BaseLease):
         self._body: asyncio.Task[Any] | None = None
         self._cancelling = 0
         self._cancelled = False
+        self._watcher: asyncio.TimerHandle | None = None
         kept.tell = self._tell_from_any_thread
 
     @property
@@ -387,7 +392,15 @@ class AsyncLease(BaseLease):
         self.check()
         self._body = asyncio.current_task()
         self._cancelling = self._body.cancelling() if self._body is not None else 0
+        self._watch()
         return self
+
+    def _watch(self) -> None:
+        """Be there when the trust ends: the keeper may be waiting for the store at that moment."""
+        if self._loss() is None:
+            self._watcher = self._loop.call_later(max(self.remaining, 0.001), self._watch)
+        else:
+            self._client._keeping.tell(self._kept)  # noqa: SLF001
 
     async def __aexit__(
         self,
@@ -397,6 +410,8 @@ class AsyncLease(BaseLease):
     ) -> None:
         body, self._body = self._body, None
         lost_it = False
+        if self._watcher is not None:
+            self._watcher.cancel()
         if self._cancelled and body is not None:
             # As in asyncio.timeout: it was our cancellation, unless somebody else wants the task to end.
             lost_it = body.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)

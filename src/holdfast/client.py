@@ -246,10 +246,10 @@ class BaseClient:
         exits.unregister(self)
         kept = self._keeping.kept()
         self._keeping.stop()
-        self._give_everything_back()
-        for each in kept:
+        for each in kept:  # before they are given back: nobody may trust what is not ours any more
             each.lose(CLIENT_CLOSED)
             self._keeping.tell(each)
+        self._give_everything_back()
         self._store.close()
         for attempt, mailbox in list(self._mailboxes.items()):
             mailbox.put(Signal("granted", "", attempt))  # whoever still waits asks again, and is refused

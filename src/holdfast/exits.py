@@ -13,13 +13,15 @@ import signal
 import sys
 import threading
 import weakref
+from types import FrameType
 from typing import Protocol
 
 from holdfast import identity
+from holdfast.clock import boot_time
 
 # How long a dying process may take to give its leases back. They end with their ttl anyway.
 GRACE = 2.0
-A_MOMENT = 0.002
+A_MOMENT = 0.002  # for the main thread to finish what it is doing in a store
 
 
 class Leaving(Protocol):
@@ -41,6 +43,7 @@ class Leaving(Protocol):
 _clients: weakref.WeakSet[Leaving] = weakref.WeakSet()
 _installed = False
 _forking = threading.Lock()  # from before a fork until after it
+_forking_thread: int | None = None
 _resting: list[Leaving] = []
 _told_at: float | None = None  # when SIGTERM came first
 
@@ -71,10 +74,17 @@ def _handle_sigterm() -> None:
         signal.signal(signal.SIGTERM, _on_sigterm)
 
 
-def _on_sigterm(number: int, frame: object) -> None:  # noqa: ARG001
-    # The main thread may have been interrupted inside a store, with its mutex held: releasing from here
-    # could wait for ourselves. Another thread can try, for as long as a dying process has.
+def _on_sigterm(number: int, frame: FrameType | None) -> None:
+    global _told_at
+    _told_at = _told_at or boot_time()
+    if _has_our_mutexes(frame) and boot_time() < _told_at + GRACE:
+        # Releasing would wait for the thread that we have interrupted. Let it finish, and come again.
+        again = threading.Timer(A_MOMENT, os.kill, (os.getpid(), number))
+        again.daemon = True
+        again.start()
+        return
     try:
+        # In another thread, because it must not take longer than a dying process has.
         helper = threading.Thread(target=_leave, daemon=True)
         helper.start()
         helper.join(GRACE)
@@ -83,31 +93,63 @@ def _on_sigterm(number: int, frame: object) -> None:  # noqa: ARG001
         os.kill(os.getpid(), number)
 
 
+def _has_our_mutexes(frame: FrameType | None) -> bool:
+    """Tell whether the interrupted code may hold a mutex that releasing needs."""
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(("holdfast.stores", "holdfast.keeping")):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _leave() -> None:
-    for client in list(_clients):
+    for client in _all_clients():
         client.leave()
 
 
+def _all_clients() -> list[Leaving]:
+    while True:
+        try:
+            return list(_clients)
+        except RuntimeError:  # another thread has just made a client
+            continue
+
+
 def _before_fork() -> None:
+    global _forking_thread
     _forking.acquire()
-    _resting.extend(_clients)
+    _forking_thread = threading.get_ident()
+    _resting.extend(_all_clients())
+    interrupt = None
     for client in _resting:
-        client.before_fork()
+        try:
+            client.before_fork()
+        except BaseException as error:  # noqa: BLE001 - the others have to come to rest as well
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
 
 
 def _after_fork_in_parent() -> None:
-    for client in _resting:
-        client.after_fork_in_parent()
-    _resting.clear()
-    _forking.release()
+    global _forking_thread
+    if _forking_thread != threading.get_ident():
+        return  # an interrupt kept us from preparing for this fork
+    try:
+        for client in _resting:
+            client.after_fork_in_parent()
+    finally:
+        _resting.clear()
+        _forking_thread = None
+        _forking.release()
 
 
 def _after_fork() -> None:
-    global _forking
+    global _forking, _forking_thread, _told_at
     _forking = threading.Lock()
+    _forking_thread = _told_at = None
     _resting.clear()
     identity.after_fork()
-    for client in list(_clients):
+    for client in _all_clients():
         client.after_fork()
     if util := sys.modules.get("multiprocessing.util"):
         # A child of multiprocessing forgets its parent's finalizers before it runs these.

@@ -45,6 +45,10 @@ class Attempts:
         """Return an id that nobody ever had."""
         return f"{self._secret}-{next(self._count)}"
 
+    def made(self, attempt: str) -> bool:
+        """Tell whether an id is one of ours, and not of the process that forked us."""
+        return attempt.startswith(self._secret)
+
 
 def current_owner() -> str:
     """Return the owner that the current task is, or else the current thread."""
@@ -87,7 +91,8 @@ def after_fork() -> None:
 def _program() -> str:
     """Return what the program is called: that tells people more than that its main thread is one."""
     path = sys.argv[0] if sys.argv else ""
-    return os.path.basename(path).removesuffix(".py") or "python"  # noqa: PTH119
+    name = os.path.basename(path).removesuffix(".py")  # noqa: PTH119
+    return "python" if name in ("", "-c", "-m") else name
 
 
 def _new_owner(name: str) -> str:

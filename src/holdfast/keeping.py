@@ -158,7 +158,7 @@ class KeeperThread:
                 now = boot_time()
                 lost = self._keeper.overdue(now)
                 request = self._keeper.due(now)
-                sweep = now >= self._sweep_at and bool(self._keeper.leases)
+                sweep = now >= self._sweep_at and (self._busy or bool(self._keeper.leases))
                 if not (lost or request or sweep):
                     self._sleep(now)
                     continue
@@ -186,13 +186,13 @@ class KeeperThread:
         asked = boot_time()
         try:
             answer = self._store.execute(request)
+            with self._mutex:
+                lost, signals = self._keeper.answered(request, answer, asked=asked)
         except Exception as error:  # noqa: BLE001 - a keeper that died would lose every lease in silence
             log().warning("renewal failed, trying again: %r", error)
             with self._mutex:
                 self._keeper.failed(request, str(error), now=boot_time())
             return
-        with self._mutex:
-            lost, signals = self._keeper.answered(request, answer, asked=asked)
         self._tell(lost)
         for signal in signals:
             self._on_signal(signal)

@@ -36,11 +36,17 @@ class Lock:
         if not blocking and timeout != -1:
             raise ValueError("can't specify a timeout for a non-blocking call")
         wait = 0.0 if not blocking else None if timeout == -1 else timeout
+        hold = self._client.hold(self.key, ttl=self._ttl, timeout=wait, limit=self._limit)
         try:
-            lease = self._client.acquire(self.key, ttl=self._ttl, timeout=wait, limit=self._limit)
+            lease = hold.__enter__()
+            self._leases.setdefault(lease.owner, []).append(lease)
         except errors.LockTimeout:
             return False
-        self._leases.setdefault(lease.owner, []).append(lease)
+        except errors.HoldfastError:
+            raise
+        except BaseException:  # an interrupt that hit here would leave a lease that nobody has
+            hold._forget()  # noqa: SLF001
+            raise
         return True
 
     def release(self) -> None:
@@ -49,10 +55,13 @@ class Lock:
         leases = self._leases.get(owner)
         if not leases:
             raise errors.NotHeld(self.key, "the current task or thread has not acquired it")
-        lease = leases.pop()
-        if not leases:
-            del self._leases[owner]
-        lease.release()
+        lease = leases[-1]
+        try:
+            lease.__exit__(None, None, None)
+        finally:
+            leases.remove(lease)
+            if not leases:
+                del self._leases[owner]
 
     def locked(self) -> bool:
         """Tell whether anybody holds the lock."""

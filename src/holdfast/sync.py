@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import queue
 import random
 import threading
@@ -70,7 +71,7 @@ class Holdfast(BaseClient):
         self._store.open()
 
     def hold(self, key: str, **options: Unpack[HoldOptions]) -> Hold:
-        """Hold the lock for the time of a ``with`` block. Being inside is the proof.
+        """Hold the lock for the time of a ``with`` block. Entering it raises, or means that we got the lock.
 
         - *timeout*: how long to wait; None (the default) for ever, 0 for one try. Then `LockTimeout` says
           who has it.
@@ -155,14 +156,8 @@ class Holdfast(BaseClient):
 
             @functools.wraps(function)
             def guarded_function(*args: Any, **kwargs: Any) -> Any:
-                try:
-                    lease = self.acquire(guard.key_of(function, args, kwargs), **guard.options)
-                except errors.LockTimeout:
-                    if on_busy == "skip":
-                        return None
-                    raise
-                with lease:
-                    return function(*args, **kwargs)
+                with Guarded(self, guard.key_of(function, args, kwargs), guard.options, on_busy) as lease:
+                    return None if lease is None else function(*args, **kwargs)
 
             return guarded_function
 
@@ -246,15 +241,17 @@ class Holdfast(BaseClient):
 
     def _acquire(self, wish: Wish) -> Lease:
         plan = self._acquiring(wish)
+        attempt = wish.request.attempt
         try:
             grant = self._run(plan)
+            attempt = grant.attempt  # it may be a successor of the one we began with
             lease = Lease(self, self._keep(grant, wish), wish)
             if not self._closed:
                 return lease
         except errors.HoldfastError:
             raise
         except BaseException:
-            self._forget(wish.request.key, wish.request.attempt)
+            self._forget(wish.request.key, attempt)
             raise
         self._forget(grant.key, grant.attempt)  # closed while we asked: nobody would renew it
         raise errors.Closed(repr(self))
@@ -263,6 +260,8 @@ class Holdfast(BaseClient):
         """Undo an attempt. An interrupt can hit between the steps, where no plan hears of it; to withdraw
         what was released or withdrawn before is harmless.
         """
+        if not self._attempts.made(attempt):
+            return  # we are a forked child, and it is the parent's
         self._stop_waiting(attempt)
         self._keeping.drop(attempt)
         with suppress(errors.StoreError):
@@ -276,6 +275,7 @@ class Holdfast(BaseClient):
     def _run(self, plan: Plan[T]) -> T:
         """Do what a plan wants, step by step, in this thread."""
         waiting: str | None = None  # the attempt that can be signalled
+        client = self._client
         try:
             step = next(plan)
             while True:
@@ -298,7 +298,8 @@ class Holdfast(BaseClient):
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
         except BaseException:
-            self._abandon(plan)
+            if self._client is client:  # else we are a forked child, and it is the parent's
+                self._abandon(plan)
             raise
         finally:
             self._stop_waiting(waiting)
@@ -343,15 +344,13 @@ class Lease(BaseLease):
     def __init__(self, client: Holdfast, kept: Kept, wish: Wish) -> None:
         super().__init__(kept, wish)
         self._client = client
-        self._lost: Lost | None = None
         kept.tell = self._tell
 
     @property
     def lost(self) -> Lost:
         """An event to wait for: set when the lease is lost."""
-        if self._lost is None:
-            self._lost = Lost(self._kept)
-        return self._lost
+        lost: Lost = self.__dict__.setdefault("_lost", Lost(self._kept))  # atomic: one for all threads
+        return lost
 
     def release(self) -> None:
         """Give the lock back. Raise `LeaseLost` if we had lost it, `NotHeld` if it is not ours to release."""
@@ -383,8 +382,8 @@ class Lease(BaseLease):
         self._released = True
 
     def _tell(self) -> None:
-        if self._lost is not None:
-            self._lost.set()
+        if lost := self.__dict__.get("_lost"):
+            lost.set()
         self._report_loss()
 
 
@@ -401,9 +400,10 @@ class Lost(threading.Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the lease is lost, at most *timeout* seconds; tell whether it is."""
-        if self.is_set():
-            return True
-        super().wait(timeout)
+        until = math.inf if timeout is None else boot_time() + timeout
+        while not self.is_set() and (now := boot_time()) < until:
+            # Not longer than the lease can be trusted: whoever should set us may be waiting for the store.
+            super().wait(min(until, self._kept.trusted_until, now + threading.TIMEOUT_MAX) - now)
         return self.is_set()
 
 
@@ -438,12 +438,32 @@ class Hold:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        lease = self._lease
-        assert lease is not None
         try:
-            lease.__exit__(kind, error, traceback)
+            if self._lease is not None:
+                self._lease.__exit__(kind, error, traceback)
         except errors.HoldfastError:
             raise
         except BaseException:
-            lease._forget()  # noqa: SLF001
+            self._forget()
+            raise
+
+    def _forget(self) -> None:
+        """Give it back without a word, after an interrupt."""
+        if self._lease is not None:
+            self._lease._forget()  # noqa: SLF001
+
+
+class Guarded(Hold):
+    """A hold around a guarded function: None instead of a lease if it is to be skipped."""
+
+    def __init__(self, client: Holdfast, key: str, options: HoldOptions, on_busy: OnBusy) -> None:
+        super().__init__(client, key, options)
+        self._skip = on_busy == "skip"
+
+    def __enter__(self) -> Lease | None:  # type: ignore[override]
+        try:
+            return super().__enter__()
+        except errors.LockTimeout:
+            if self._skip:
+                return None
             raise

@@ -173,6 +173,16 @@ class Worker:
         self.send(signal.SIGSTOP)
         eventually(lambda: _state(self.pid) == "T")
 
+    def until_asleep(self) -> None:
+        """Wait until its main thread is past the request that others see the effect of, and waits."""
+
+        def switches() -> str:
+            return Path(f"/proc/{self.pid}/task/{self.pid}/status").read_text().partition("\nvoluntary")[2]
+
+        before = ""
+        while before != (before := switches()):
+            time.sleep(0.15)
+
     def go_on(self) -> None:
         self.send(signal.SIGCONT)
 

@@ -38,7 +38,7 @@ MUTANTS = (
         "trust counts from the answer",
         "2, P3",
         PLANS,
-        (("trusted_until=asked + request.ttl - margin", "trusted_until=clock() + request.ttl - margin"),),
+        (("trusted_until = asked + request.ttl - margin", "trusted_until = clock() + request.ttl - margin"),),
     ),
     Mutant(
         "renewal is trusted from its answer",
@@ -224,8 +224,8 @@ MUTANTS = (
         MEMORY,
         (
             (
-                "self._hand_over(shard, lock, now, post)\n            elif",
-                "pass\n            elif",
+                "                self._hand_over(shard, lock, now, post)\n            elif lock.prune_head",
+                "                pass\n            elif lock.prune_head",
             ),
         ),
     ),

@@ -57,6 +57,8 @@ TRANSIENT = (errors.StoreUnavailable, errors.OutcomeUnknown)
 # A head that asks at the very end of a lease may be a clock tick early, and would have to ask twice.
 TICK = 0.002
 
+MOST_LATE = 3  # grants that came too late to be trusted, before we give up
+
 
 class Abandoned(Exception):
     """Thrown into a plan whose runner cannot go on."""
@@ -93,7 +95,7 @@ def acquire(
     deadline = None if timeout is None else started + timeout
     margin = settings.margin_for(request.ttl)
     first_attempt = request.attempt
-    failures = successors = 0
+    failures = successors = late = 0
     queued: Queued | None = None
     unanswered = False
     try:
@@ -113,16 +115,26 @@ def acquire(
                 continue
             failures = 0
             if isinstance(answer, Granted):
-                return Grant(
-                    key=request.key,
-                    attempt=request.attempt,
-                    owner=request.owner,
-                    token=answer.token,
-                    ttl=request.ttl,
-                    trusted_until=asked + request.ttl - margin,
-                    holds=answer.holds,
-                    retire=retire or unanswered,
-                )
+                trusted_until = asked + request.ttl - margin
+                if clock() < trusted_until:
+                    return Grant(
+                        key=request.key,
+                        attempt=request.attempt,
+                        owner=request.owner,
+                        token=answer.token,
+                        ttl=request.ttl,
+                        trusted_until=trusted_until,
+                        holds=answer.holds,
+                        retire=retire or unanswered,
+                    )
+                # The answer took longer than the lease can be trusted. Asking again moves its end.
+                unanswered = True
+                late += 1
+                if late == MOST_LATE:
+                    raise errors.StoreUnavailable(
+                        f"the store answers too slowly for a lease of {request.ttl:g} s; use a longer ttl"
+                    )
+                continue
             if isinstance(answer, Busy):
                 raise errors.LockTimeout(
                     request.key, waited=0.0, holder=answer.holder, expires_in=answer.expires_in

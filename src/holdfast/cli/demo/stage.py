@@ -28,6 +28,7 @@ from holdfast.sync import Holdfast
 MOST_TIME = 60.0  # then something is very wrong, and the summary says so
 TICK = 0.02
 PIPE_WIDTH = 80
+LONGEST = 100  # line of the summary: in a narrow terminal rather broken than cut
 SUCCESS, FAILURE = 0, 1
 
 
@@ -120,7 +121,7 @@ def _summarise(record: Record, verdicts: list[Verdict], stream: TextIO) -> None:
     width = min(width or PIPE_WIDTH, WIDEST)
 
     def write(*parts: tuple[str, str]) -> None:
-        print(render(list(parts), width, colours=colours), file=stream)
+        print(render(list(parts), max(width, LONGEST), colours=colours), file=stream)
 
     begin = min((turn.asked for turn in record.turns), default=record.started)
     end = time.monotonic()

@@ -54,7 +54,7 @@ class Lock:
 
     @property
     def end(self) -> int:
-        return max(hold.end for hold in self.holds.values())
+        return max((hold.end for hold in self.holds.values()), default=0)
 
     def has_hold(self, attempt: str, now: int) -> bool:
         hold = self.holds.get(attempt)

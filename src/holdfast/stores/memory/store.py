@@ -220,19 +220,19 @@ class MemoryStore:
                 return ended.answer()
             if lock is not None and lock.last == attempt:
                 return NotHeld("already")
-            shard.ended[key, attempt] = Ended("withdrawn", now)
-            if lock is None:
-                return Withdrawn()
-            if attempt in lock.holds:
+            successor = None
+            if lock is not None and attempt in lock.holds:
                 lock.drop_hold(attempt, now, post)
                 if not lock.holds:
                     self._record(shard, lock, "withdrawn", now, owner=lock.owner)
                     lock.free(now)
-                    return Withdrawn(self._hand_over(shard, lock, now, post))
-            elif attempt in lock.tickets:
+                    successor = self._hand_over(shard, lock, now, post)
+            elif lock is not None and attempt in lock.tickets:
                 self._record(shard, lock, "withdrawn", now, owner=lock.tickets[attempt].owner)
                 self._forget_ticket(lock, attempt, now, post)
-            return Withdrawn()
+            # Last: if an interrupt keeps us from getting here, asking again does the rest.
+            shard.ended[key, attempt] = Ended("withdrawn", now)
+            return Withdrawn(successor)
 
     def _break(self, request: Break, post: Post) -> Broken | NotHeld:
         now = _now(request.now)
@@ -327,9 +327,10 @@ class MemoryStore:
         attempt = next(iter(lock.tickets), None)
         if attempt is None:
             return None
-        ticket = lock.tickets.pop(attempt)
+        ticket = lock.tickets[attempt]
         hold = Hold(now + ticket.claim, claimed=False)
         lock.give(ticket.owner, ticket.client, attempt, hold, now)
+        del lock.tickets[attempt]  # after giving: an interrupt in between must not cost it its place
         self._record(shard, lock, "handed_over", now, owner=ticket.owner)
         post.append((ticket.client.instance, Signal("granted", lock.key, attempt)))
         lock.prune_head(now)
@@ -436,6 +437,8 @@ class MemoryStore:
                         if history < limit:
                             events.remove(event)
                             history += 1
+                for key in [key for key, events in shard.history.items() if not events]:
+                    del shard.history[key]
         walk = sorted(k for shard in self._world.shards for k in list(shard.locks) if k > request.after)
         after: str | None = request.after
         for key in walk[:limit]:

@@ -39,6 +39,7 @@ _ERRORS: dict[int, tuple[type[errors.StoreError], str]] = {
     # primary result code: what it means for the request, and what to do
     sqlite3.SQLITE_BUSY: (errors.StoreUnavailable, "another process keeps it locked"),
     sqlite3.SQLITE_LOCKED: (errors.StoreUnavailable, "another connection keeps it locked"),
+    sqlite3.SQLITE_PROTOCOL: (errors.StoreUnavailable, "too many processes start to use it at once"),
     sqlite3.SQLITE_FULL: (errors.StoreUnavailable, "the disk is full; free some space"),
     sqlite3.SQLITE_NOMEM: (errors.StoreUnavailable, "out of memory"),
     sqlite3.SQLITE_INTERRUPT: (errors.StoreUnavailable, "interrupted"),

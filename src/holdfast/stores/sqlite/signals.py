@@ -50,17 +50,23 @@ class Doorbells:
         with self._mutex:
             if self._bell is not None:
                 return
-            bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            bell = None
             try:
                 self._directory.mkdir(exist_ok=True)
                 address = self._address(self._instance)
+                bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 bell.bind(address)
                 Path(address).chmod(self._file.stat().st_mode & 0o777)  # whoever may write may ring
-            except OSError:
-                bell.close()
-                return  # no bell: heartbeats will have to do
+                thread = threading.Thread(
+                    target=self._answer, args=(bell,), name="holdfast-doorbell", daemon=True
+                )
+                thread.start()
+            except (OSError, RuntimeError):  # no bell: heartbeats will have to do
+                if bell is not None:
+                    bell.close()
+                    self._remove(self._instance)
+                return
             self._bell = bell
-            threading.Thread(target=self._answer, args=(bell,), name="holdfast-doorbell", daemon=True).start()
 
     def ring(self, instance: str, signal: Signal) -> None:
         """Tell a client something. Never fails, never waits."""

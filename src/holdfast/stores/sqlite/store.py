@@ -142,13 +142,15 @@ class SQLiteStore:
         inherits that account too: it would wait for ever for a lock that a thread of the parent had, or
         write to a log that the parent deletes when it closes.
         """
+        self._rests = False  # an interrupt while we wait must not leave what was true of the fork before
         self._rests = self._mutex.acquire(timeout=LONGEST_REST)
         if self._rests:
             self._database.close()
 
     def after_fork_in_parent(self) -> None:
         """Answer requests again."""
-        if self._rests:
+        rests, self._rests = self._rests, False
+        if rests:
             self._mutex.release()
 
     def after_fork(self, client: Client) -> None:
