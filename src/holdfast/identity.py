@@ -91,7 +91,7 @@ def after_fork() -> None:
 def _program() -> str:
     """Return what the program is called: that tells people more than that its main thread is one."""
     path = sys.argv[0] if sys.argv else ""
-    name = os.path.basename(path).removesuffix(".py")  # noqa: PTH119
+    name = os.path.split(path.removesuffix("/__main__.py").removesuffix(".py"))[1]
     return "python" if name in ("", "-c", "-m") else name
 
 

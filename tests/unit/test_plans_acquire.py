@@ -375,3 +375,29 @@ def test_a_plan_that_is_merely_closed_asks_for_nothing(clock):
     plan.close()
     with pytest.raises(StopIteration):
         next(plan)
+
+
+def test_a_grant_that_comes_too_late_to_be_trusted_is_asked_for_again(clock):
+    """P3: entering must mean to hold it. Asking again moves the end, and the trust with it."""
+    plan = plan_for(clock)
+    next(plan)
+    clock.now = 30.0
+    assert plan.send(Granted(7, 0.5)) == MINE
+    clock.now = 31.0
+    with pytest.raises(StopIteration) as done:
+        plan.send(Granted(7, 30.0))
+    grant = done.value.value
+    assert grant.trusted_until > clock.now
+    assert grant.retire  # the first answer may as well have been lost
+
+
+def test_a_store_that_is_too_slow_for_the_ttl_is_given_up(clock):
+    plan = plan_for(clock)
+    next(plan)
+    for n in (1, 2):
+        clock.now = 30.0 * n
+        assert plan.send(Granted(7, 0.5)) == MINE
+    clock.now = 90.0
+    assert plan.send(Granted(7, 0.5)) == WITHDRAW
+    with pytest.raises(StoreUnavailable, match="longer ttl"):
+        plan.send(Withdrawn())
