@@ -401,3 +401,14 @@ def test_a_store_that_is_too_slow_for_the_ttl_is_given_up(clock):
     assert plan.send(Granted(7, 0.5)) == WITHDRAW
     with pytest.raises(StoreUnavailable, match="longer ttl"):
         plan.send(Withdrawn())
+
+
+def test_an_interrupt_while_withdrawing_withdraws_all_the_same(clock):
+    """Ctrl-C twice: the first withdrawal may not have been sent."""
+    plan = plan_for(clock)
+    next(plan)
+    plan.send(Queued(2, HOLDER, 9.0))
+    assert plan.throw(Abandoned()) == WITHDRAW
+    assert plan.throw(Abandoned()) == WITHDRAW
+    with pytest.raises(Abandoned):
+        plan.send(Withdrawn())

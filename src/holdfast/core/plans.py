@@ -186,7 +186,13 @@ def _timed_out(key: str, queued: Queued, waited: float) -> errors.LockTimeout:
 
 
 def _undo(request: Acquire) -> Plan[None]:
-    yield from _quietly(Withdraw(request.key, request.attempt))
+    """Withdraw, even if we are interrupted meanwhile: then it may not have been sent yet."""
+    withdraw = Withdraw(request.key, request.attempt)
+    try:
+        yield from _quietly(withdraw)
+    except Abandoned:
+        yield from _quietly(withdraw)
+        raise
 
 
 def _quietly(request: Request[Any]) -> Plan[None]:
