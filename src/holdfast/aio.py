@@ -13,19 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from holdfast import errors
-from holdfast.client import (
-    BaseClient,
-    BaseLease,
-    Guard,
-    HoldOptions,
-    LeaseOptions,
-    OnBusy,
-    Wish,
-    check_options,
-    check_try_options,
-    refuse_computed_key,
-    with_note,
-)
+from holdfast.client import BaseClient, BaseLease, Wish, with_note
 from holdfast.clock import boot_time
 from holdfast.core.data import replace
 from holdfast.core.events import Event, HistoryLevel
@@ -45,6 +33,15 @@ from holdfast.core.requests import (
 )
 from holdfast.core.settings import Seconds, Settings
 from holdfast.masking import block_signals
+from holdfast.options import (
+    Guard,
+    HoldOptions,
+    LeaseOptions,
+    OnBusy,
+    check_options,
+    check_try_options,
+    refuse_computed_key,
+)
 from holdfast.stdlock import AsyncLock
 
 A = TypeVar("A")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator
-from typing import Any, Literal, NoReturn, Protocol, TypedDict, TypeVar, cast
+from collections.abc import Generator
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from holdfast import errors, exits, identity
 from holdfast.clock import boot_time
@@ -31,30 +31,12 @@ from holdfast.core.settings import Seconds, Settings, seconds
 from holdfast.keeping import CLIENT_CLOSED, KeeperThread
 from holdfast.log import log
 from holdfast.masking import signals_unblocked
+from holdfast.options import OnLost
 from holdfast.stores import default_url, open_store
 from holdfast.stores.base import StoreOptions
 
 T = TypeVar("T")
 MOST = 2**31 - 1  # of anything that is counted
-OnBusy = Literal["wait", "skip", "raise"]
-OnLost = Callable[[errors.LeaseLost], None]
-
-
-class LeaseOptions(TypedDict, total=False):
-    """How a lock may be taken. See `Holdfast.hold`."""
-
-    ttl: Seconds | None
-    owner: str | None
-    limit: int | None
-    max_hold: Seconds | None
-    renew: bool
-    on_lost: OnLost | None
-
-
-class HoldOptions(LeaseOptions, total=False):
-    """How a lock may be taken and waited for. See `Holdfast.hold`."""
-
-    timeout: Seconds | None
 
 
 class Mailbox(Protocol):
@@ -392,52 +374,3 @@ def _whole(value: object, name: str) -> int:
 def with_note(error: BaseException, problem: errors.HoldfastError) -> None:
     """Tell of a second problem without hiding the first."""
     error.add_note(f"holdfast: while leaving the block, {problem}")
-
-
-@data
-class Guard:
-    """How a function is guarded, checked when it is decorated."""
-
-    key: str | None
-    key_from: Callable[..., str] | None
-    on_busy: OnBusy
-    options: HoldOptions
-
-    def __post_init__(self) -> None:
-        if self.on_busy not in ("wait", "skip", "raise"):
-            raise errors.SettingsError(f"on_busy is {self.on_busy!r}; it must be 'wait', 'skip' or 'raise'")
-        if self.key is not None and self.key_from is not None:
-            raise errors.SettingsError("give either a key or key_from, not both")
-        if self.key is not None:
-            keys.validate(self.key)
-        check_options(self.options)
-        if self.on_busy != "wait":
-            if self.options.get("timeout"):
-                raise errors.SettingsError(f"timeout= is for on_busy='wait', not for {self.on_busy!r}")
-            self.options["timeout"] = 0
-
-    def key_of(self, function: Callable[..., Any], args: Any, kwargs: Any) -> str:
-        """Return the key for one call."""
-        if self.key_from is not None:
-            return self.key_from(*args, **kwargs)
-        return self.key or f"{function.__module__}.{function.__qualname__}"
-
-
-def check_options(options: HoldOptions) -> None:
-    """Refuse a misspelt option where it is written, not where the lock is taken."""
-    if options and (unknown := options.keys() - HoldOptions.__optional_keys__):
-        known = ", ".join(sorted(HoldOptions.__optional_keys__))
-        raise TypeError(f"unknown option {min(unknown)!r}; there are {known}")
-
-
-def check_try_options(options: LeaseOptions) -> None:
-    """The same, for a single try."""
-    if "timeout" in options:
-        raise TypeError("try_acquire() tries once and takes no timeout; acquire() waits")
-    check_options(cast("HoldOptions", options))
-
-
-def refuse_computed_key(function: Callable[..., Any]) -> None:
-    """Tell ``@guarded`` without parentheses from a key function that was given as the key."""
-    if getattr(function, "__name__", "") == "<lambda>":
-        raise errors.SettingsError("a key that is computed from the arguments is given as key_from=")

@@ -12,7 +12,7 @@ import holdfast
 ROOT = Path(holdfast.__file__).parent
 
 CLIENTS = {"holdfast.client", "holdfast.sync", "holdfast.aio", "holdfast.stdlock", "holdfast.keeping"}
-CLIENTS |= {"holdfast.exits", "holdfast.identity", "holdfast.cli"}
+CLIENTS |= {"holdfast.exits", "holdfast.identity", "holdfast.options", "holdfast.cli"}
 FORBIDDEN = {
     "errors.py": {"holdfast"},
     "clock.py": {"holdfast"},

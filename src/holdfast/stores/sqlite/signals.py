@@ -57,16 +57,16 @@ class Doorbells:
                 bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 bell.bind(address)
                 Path(address).chmod(self._file.stat().st_mode & 0o777)  # whoever may write may ring
+                self._bell = bell
                 thread = threading.Thread(
                     target=self._answer, args=(bell,), name="holdfast-doorbell", daemon=True
                 )
                 thread.start()
             except (OSError, RuntimeError):  # no bell: heartbeats will have to do
+                self._bell = None
                 if bell is not None:
                     bell.close()
                     self._remove(self._instance)
-                return
-            self._bell = bell
 
     def ring(self, instance: str, signal: Signal) -> None:
         """Tell a client something. Never fails, never waits."""
