@@ -21,7 +21,11 @@ from holdfast.clock import boot_time
 
 # How long a dying process may take to give its leases back. They end with their ttl anyway.
 GRACE = 2.0
-A_MOMENT = 0.002  # for the main thread to finish what it is doing in a store
+A_MOMENT = 0.002  # for the main thread to finish what it is doing
+
+_REQUESTING = tuple(
+    f"holdfast.{name}" for name in ("sync", "aio", "stdlock", "client", "keeping", "core", "stores")
+)
 
 
 class Leaving(Protocol):
@@ -45,7 +49,9 @@ _installed = False
 _forking = threading.Lock()  # from before a fork until after it
 _forking_thread: int | None = None
 _resting: list[Leaving] = []
-_told_at: float | None = None  # when SIGTERM came first
+told_to_end: int | None = None  # the signal that came at a bad moment
+_told_at: float | None = None  # when it came first
+_ending = False
 
 
 def register(client: Leaving) -> None:
@@ -75,14 +81,30 @@ def _handle_sigterm() -> None:
 
 
 def _on_sigterm(number: int, frame: FrameType | None) -> None:
-    global _told_at
+    global told_to_end, _told_at
     _told_at = _told_at or boot_time()
-    if _has_our_mutexes(frame) and boot_time() < _told_at + GRACE:
-        # Releasing would wait for the thread that we have interrupted. Let it finish, and come again.
+    if _is_busy_with_us(frame) and boot_time() < _told_at + GRACE:
+        # The thread that we have interrupted may hold a mutex that releasing needs, or a lease that nobody
+        # knows of yet. Let it finish; then it comes to `end_if_told`, or else we come again.
+        told_to_end = number
         again = threading.Timer(A_MOMENT, os.kill, (os.getpid(), number))
         again.daemon = True
         again.start()
-        return
+    else:
+        _end(number)
+
+
+def end_if_told() -> None:
+    """End now, if SIGTERM came at a bad moment. Called by the clients when there is nothing half done."""
+    if told_to_end is not None and threading.current_thread() is threading.main_thread():
+        _end(told_to_end)
+
+
+def _end(number: int) -> None:
+    global _ending
+    if _ending:
+        return  # the signal came once more, while we are at it
+    _ending = True
     try:
         # In another thread, because it must not take longer than a dying process has.
         helper = threading.Thread(target=_leave, daemon=True)
@@ -93,11 +115,11 @@ def _on_sigterm(number: int, frame: FrameType | None) -> None:
         os.kill(os.getpid(), number)
 
 
-def _has_our_mutexes(frame: FrameType | None) -> bool:
-    """Tell whether the interrupted code may hold a mutex that releasing needs."""
+def _is_busy_with_us(frame: FrameType | None) -> bool:
+    """Tell whether the interrupted code is in the middle of a request, not waiting nor in a body."""
     while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith(("holdfast.stores", "holdfast.keeping")):
-            return True
+        if frame.f_globals.get("__name__", "").startswith(_REQUESTING):
+            return frame.f_code.co_name not in ("_wait", "guarded_function")
         frame = frame.f_back
     return False
 
@@ -144,9 +166,10 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork() -> None:
-    global _forking, _forking_thread, _told_at
+    global _forking, _forking_thread, _told_at, told_to_end, _ending
     _forking = threading.Lock()
-    _forking_thread = _told_at = None
+    _forking_thread = _told_at = told_to_end = None
+    _ending = False
     _resting.clear()
     identity.after_fork()
     for client in _all_clients():

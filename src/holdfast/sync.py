@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
-from holdfast import errors
+from holdfast import errors, exits
 from holdfast.client import BaseClient, BaseLease, Wish, with_note
 from holdfast.clock import boot_time
 from holdfast.core.data import replace
@@ -22,6 +22,7 @@ from holdfast.core.plans import Abandoned, Plan, Wait, ask
 from holdfast.core.requests import (
     Acquire,
     Broken,
+    Granted,
     List,
     LockState,
     LockView,
@@ -243,6 +244,8 @@ class Holdfast(BaseClient):
             grant = self._run(plan)
             attempt = grant.attempt  # it may be a successor of the one we began with
             lease = Lease(self, self._keep(grant, wish), wish)
+            if exits.told_to_end:
+                exits.end_if_told()
             if not self._closed:
                 return lease
         except errors.HoldfastError:
@@ -288,6 +291,8 @@ class Holdfast(BaseClient):
                         result = self._store.execute(step)
                         if type(result) is Queued and isinstance(step, Acquire):
                             self._keeping.wait(step.key, step.attempt)
+                        if exits.told_to_end and type(result) is not Granted:  # that has to be kept first
+                            exits.end_if_told()
                 except errors.StoreError as error:
                     step = plan.throw(error)
                 else:
