@@ -332,8 +332,9 @@ def test_ctrl_c_at_a_terminal_ends_the_command_and_releases(locks):
 
 
 def test_ctrl_z_at_a_terminal_does_not_leave_a_stopped_command_with_the_lock(url):
-    script = "echo ready; read x; echo got $x"
+    script = "read go; echo ready; read x; echo got $x"  # who can read has the terminal
     with terminal(*HOLDFAST, "run", "k", "--", "sh", "-c", script) as (pid, fd, wait_for):
+        os.write(fd, b"go\n")
         wait_for(b"ready")
         os.write(fd, b"\x1a")
         wait_for(b"holdfast: a stopped command would keep the lock; continued")
