@@ -322,7 +322,9 @@ def test_a_command_at_a_terminal_can_read_from_it(url):
 
 
 def test_ctrl_c_at_a_terminal_ends_the_command_and_releases(locks):
-    command = (*HOLDFAST, "run", "k", "--", "sh", "-c", "echo ready; sleep 60")
+    # A shell that has not started its next command yet would take the signal for itself, and go on.
+    script = "trap 'exit 130' INT; echo ready; while :; do sleep 0.05; done"
+    command = (*HOLDFAST, "run", "k", "--", "sh", "-c", script)
     with terminal(*command) as (pid, fd, wait_for):
         wait_for(b"ready")
         os.write(fd, b"\x03")
