@@ -63,7 +63,10 @@ def eventually(condition, timeout=5.0):
 
 
 def text_of(path):
-    return eventually(lambda: path.exists() and path.read_text())
+    """Return what the command wrote into a file, once `run` has told the guardian about the command, too."""
+    text = eventually(lambda: path.exists() and path.read_text())
+    time.sleep(0.25)  # a command can be faster than that; the reference names this gap
+    return text
 
 
 def is_alive(pid):
