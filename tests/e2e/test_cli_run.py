@@ -213,7 +213,7 @@ def test_a_command_that_does_not_stop_is_killed_after_the_grace(locks, tmp_path)
         pid = text_of(pids).strip()
         locks.break_lock("nightly", reason="stuck", by="ops")
         assert process.wait(5) == 76
-        assert "did not stop in time, and is killed" in process.stderr.read()
+        assert "did not stop in time, and was killed" in process.stderr.read()
     assert not is_alive(pid)
 
 

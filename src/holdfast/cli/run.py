@@ -59,6 +59,7 @@ examples:
 """
 
 CANNOT_RUN, NOT_FOUND = 126, 127
+KILLED = 128 + 9
 LOST = errors.CODES[errors.LeaseLost][0]
 
 WITH_VALUE = ("--ttl", "--timeout", "--owner", "--max-hold", "--grace", "--url")
@@ -263,24 +264,26 @@ def _guard(child: Child, lease: Lease, timing: Timing, started: float, events: E
 def _stop(child: Child, lease: Lease, grace: float, events: Events, *, trusted: bool) -> None:
     """Stop the command within *grace*; if the lease is still *trusted*, before its end in any case."""
     end = boot_time() + grace
-    child.trust_until(min(end, boot_time() + lease.remaining) if trusted else end, stopping=True)
+    if trusted:
+        end = min(end, boot_time() + lease.remaining - AT_ONCE)
+    child.trust_until(end + AT_ONCE, stopping=True)
     if grace > 0:
         child.ask_to_stop()
-    ended = False
-    while not ended or child.exists():
-        left = end - boot_time()
-        if trusted:
-            left = min(left, lease.remaining - AT_ONCE)
-        if left <= 0:
-            if grace > 0:
-                say("the command did not stop in time, and is killed")
-            child.signal(9)
-            while not ended:
-                ended = isinstance(events.get(), Ended)
-            return
+    ended: Ended | None = None
+    in_time = False
+    while not in_time and (left := end - boot_time()) > 0:
         # Once the command itself has ended, what is left of its group can only be looked for.
         with suppress(queue.Empty):
-            ended = isinstance(events.get(timeout=min(left, 0.02) if ended else left), Ended) or ended
+            event = events.get(timeout=left if ended is None else min(left, 0.02))
+            ended = event if isinstance(event, Ended) else ended
+        in_time = ended is not None and not child.exists()
+    if not in_time:
+        child.signal(signal.SIGKILL)
+    while ended is None:
+        event = events.get()
+        ended = event if isinstance(event, Ended) else None
+    if grace > 0 and (not in_time or ended.code == KILLED):  # by us, or by the guardian if we were late
+        say("the command did not stop in time, and was killed")
 
 
 def _look(locks: Holdfast, lease: Lease, events: Events, over: threading.Event) -> None:
