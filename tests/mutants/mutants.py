@@ -12,8 +12,8 @@ from dataclasses import dataclass
 MEMORY = "stores/memory/store.py"
 STATE = "stores/memory/state.py"
 SQL = "stores/sqlite/statements.sql"
-ROW = "stores/sqlite/row.py"
-SQLITE = "stores/sqlite/store.py"
+ROW = "stores/sql/row.py"
+DECIDING = "stores/sql/deciding.py"
 BATCH = "stores/sqlite/batch.py"
 PLANS = "core/plans.py"
 KEEPER = "core/keeper.py"
@@ -30,7 +30,7 @@ class Mutant:
     @property
     def store(self) -> str:
         """The store that shows it: the one it is in, else the faster one."""
-        return "sqlite" if "sqlite" in self.file else "memory"
+        return "sqlite" if "stores/sql" in self.file else "memory"
 
 
 MUTANTS = (
@@ -213,8 +213,8 @@ MUTANTS = (
         SQL,
         (
             (
-                "WHERE lock_key = :key ORDER BY number LIMIT 2",
-                "WHERE lock_key = :key ORDER BY number DESC LIMIT 2",
+                "one.number = (SELECT min(number)",
+                "one.number = (SELECT max(number)",
             ),
         ),
     ),
@@ -263,16 +263,16 @@ MUTANTS = (
         ROW,
         (
             (
-                "            self._tell_head(self._prune_head(tickets[1:])[0])\n",
-                "            self._prune_head(tickets[1:])\n",
+                "        self._prune_head()\n        self._tell_head()\n        return winner.owner\n",
+                "        self._prune_head()\n        return winner.owner\n",
             ),
         ),
     ),
     Mutant(
         "withdrawing is forgotten",
         "Withdraw",
-        SQLITE,
-        (('        lock.end_attempt(attempt, "withdrawn")\n', ""),),
+        DECIDING,
+        (('    lock.end_attempt("withdrawn")\n', ""),),
     ),
     Mutant(
         "an expired attempt is forgotten",
@@ -323,8 +323,8 @@ MUTANTS = (
         ROW,
         (
             (
-                "SQL.delete_ticket, key=self.key, number=number)\n        self.waiters -= 1\n",
-                "SQL.delete_ticket, key=self.key, number=number)\n",
+                "key=self.key, number=number)\n        self.waiters -= 1\n",
+                "key=self.key, number=number)\n",
             ),
         ),
     ),
@@ -343,7 +343,7 @@ MUTANTS = (
         "sweeping does not raise the floor",
         "10, Sweep",
         BATCH,
-        (("            run(SQL.raise_floor, token=token)\n", ""),),
+        (('            run("raise_floor", token=token)\n', ""),),
     ),
     Mutant(
         "heartbeats come after the ticket's end",

@@ -39,13 +39,14 @@ class Ticket:
 class Lock:
     """One key: who holds it, and who waits."""
 
-    __slots__ = ("client", "freed_at", "holds", "key", "last", "owner", "since", "tickets", "token")
+    __slots__ = ("client", "events", "freed_at", "holds", "key", "last", "owner", "since", "tickets", "token")
 
     client: Client  # of the holder; meaningless while free
 
-    def __init__(self, key: str, token: int) -> None:
+    def __init__(self, key: str, token: int, events: int) -> None:
         self.key = key
         self.token = token
+        self.events = events  # how many there were; history forgets some, and goes on counting
         self.owner: str | None = None
         self.holds: dict[str, Hold] = {}
         self.tickets: dict[str, Ticket] = {}  # by attempt, in the order of arrival
@@ -151,6 +152,12 @@ class Shard:
         self.locks: dict[str, Lock] = {}
         self.ended: dict[tuple[str, str], Ended] = {}
         self.history: dict[str, list[Event]] = {}
+
+    def new_lock(self, key: str, token: int) -> Lock:
+        """Add a key that was not there; its events go on behind those that are remembered."""
+        events = self.history.get(key)
+        lock = self.locks[key] = Lock(key, token, events[-1].number if events else 0)
+        return lock
 
     def find_ended(self, key: str, attempt: str, now: int) -> Ended | None:
         """Return how an attempt ended, if it is remembered to have ended."""

@@ -154,7 +154,7 @@ class MemoryStore:
             if ended := shard.find_ended(key, attempt, now):
                 return ended.answer()
             if lock is None:
-                lock = shard.locks[key] = Lock(key, self._world.floor)
+                lock = shard.new_lock(key, self._world.floor)
             elif lock.last == attempt:
                 return NotHeld("already")
             end = now + micros(request.ttl)
@@ -372,8 +372,8 @@ class MemoryStore:
     ) -> None:
         if is_kept(kind, self._level):
             events = shard.history.setdefault(lock.key, [])
-            number = events[-1].number + 1 if events else 1
-            events.append(Event(lock.key, number, kind, now / 1e6, lock.token, owner, by, reason))
+            lock.events += 1
+            events.append(Event(lock.key, lock.events, kind, now / 1e6, lock.token, owner, by, reason))
 
     # Looking, and tidying up.
 

@@ -16,11 +16,12 @@ from holdfast.core.requests import (
     TicketAnswer,
 )
 from holdfast.stores.base import micros
-from holdfast.stores.sqlite.database import SQL, Run
-from holdfast.stores.sqlite.row import LockRow, Post
+from holdfast.stores.sql import deciding
+from holdfast.stores.sql.row import LockRow, Post
+from holdfast.stores.sqlite.database import Transaction
 
 
-def renew(run: Run, request: Renew, level: HistoryLevel, post: Post) -> Renewed:
+def renew(run: Transaction, request: Renew, level: HistoryLevel, post: Post) -> Renewed:
     """Renew all leases and refresh all tickets of a client."""
     now = _now(run, request.now)
     return Renewed(
@@ -30,7 +31,7 @@ def renew(run: Run, request: Renew, level: HistoryLevel, post: Post) -> Renewed:
 
 
 def _renew_leases(
-    run: Run, leases: tuple[RenewLease, ...], now: int, level: HistoryLevel, post: Post
+    run: Transaction, leases: tuple[RenewLease, ...], now: int, level: HistoryLevel, post: Post
 ) -> tuple[LeaseAnswer, ...]:
     batch = [
         {
@@ -42,7 +43,7 @@ def _renew_leases(
         }
         for lease in leases
     ]
-    if batch and run.many(SQL.renew_lease, batch) == len(batch):  # as good as always
+    if batch and run.many("renew_lease", batch) == len(batch):  # as good as always
         return tuple(LeaseAnswer("renewed", micros(lease.ttl) / 1e6) for lease in leases)
     # First all that are alive, then what became of the others: settling their keys depends on the first.
     alive = [_renew_alive(run, lease, now, level, post) for lease in leases]
@@ -53,73 +54,67 @@ def _renew_leases(
 
 
 def _renew_alive(
-    run: Run, lease: RenewLease, now: int, level: HistoryLevel, post: Post
+    run: Transaction, lease: RenewLease, now: int, level: HistoryLevel, post: Post
 ) -> LeaseAnswer | None:
-    """Renew one lease, or one of its several holds, if it is alive."""
-    lock = LockRow(run, lease.key, now, level, post)
-    end = now + micros(lease.ttl)
-    found = lock.find_hold(lease.attempt) if lock.token == lease.token else None
-    if found is None:
-        return None
-    if found[0] > end:
-        return LeaseAnswer("held", (found[0] - now) / 1e6)
-    lock.move_hold(lease.attempt, end, claimed=found[1])
+    lock = LockRow(run, lease.key, now, level, post, lease.attempt)
+    answer = deciding.renew_alive(lock, lease)
     lock.write()
-    return LeaseAnswer("renewed", (end - now) / 1e6)
+    return answer
 
 
-def _explain_loss(run: Run, lease: RenewLease, now: int, level: HistoryLevel, post: Post) -> LeaseAnswer:
-    lock = LockRow(run, lease.key, now, level, post)
-    lock.settle()
+def _explain_loss(
+    run: Transaction, lease: RenewLease, now: int, level: HistoryLevel, post: Post
+) -> LeaseAnswer:
+    lock = LockRow(run, lease.key, now, level, post, lease.attempt)
+    answer = deciding.explain_loss(lock, lease)
     lock.write()
-    lost = lock.why_not_held(lease.attempt, lease.token)
-    return LeaseAnswer("lost", why=lost.why, by=lost.by, reason=lost.reason)
+    return answer
 
 
 def _refresh_tickets(
-    run: Run, tickets: tuple[RefreshTicket, ...], now: int, level: HistoryLevel, post: Post
+    run: Transaction, tickets: tuple[RefreshTicket, ...], now: int, level: HistoryLevel, post: Post
 ) -> tuple[TicketAnswer, ...]:
     waited_for = {key: _settled(run, key, now, level, post) for key in {t.key: None for t in tickets}}
     batch = [{"key": t.key, "attempt": t.attempt, "expires_at": now + micros(t.patience)} for t in tickets]
-    all_there = bool(batch) and run.many(SQL.refresh_ticket, batch) == len(batch)
+    all_there = bool(batch) and run.many("refresh_ticket", batch) == len(batch)
     answers = []
     for ticket in tickets:
-        if all_there or run(SQL.find_ticket, key=ticket.key, attempt=ticket.attempt):
+        if all_there or run("find_ticket", key=ticket.key, attempt=ticket.attempt):
             end, head = waited_for[ticket.key]
             answers.append(TicketAnswer("waiting", head == ticket.attempt, (end - now) / 1e6))
-        elif LockRow(run, ticket.key, now, level, post).find_hold(ticket.attempt) is not None:
+        elif LockRow(run, ticket.key, now, level, post, ticket.attempt).find_hold() is not None:
             answers.append(TicketAnswer("handed"))
         else:
             answers.append(TicketAnswer("gone"))
     return tuple(answers)
 
 
-def _settled(run: Run, key: str, now: int, level: HistoryLevel, post: Post) -> tuple[int, str | None]:
+def _settled(run: Transaction, key: str, now: int, level: HistoryLevel, post: Post) -> tuple[int, str | None]:
     """Settle a key if there is anything to settle. Return the end of its lease and the head of its queue."""
-    for end, holds, head, head_end in run(SQL.waited_for, key=key):
+    for end, holds, head, head_end in run("waited_for", key=key):
         if not holds and end > now and (head_end is None or head_end > now):
             return end, head
         lock = LockRow(run, key, now, level, post)
         lock.settle()
         lock.write()
-    return next(((end, head) for end, _, head, _ in run(SQL.waited_for, key=key)), (now, None))
+    return next(((end, head) for end, _, head, _ in run("waited_for", key=key)), (now, None))
 
 
-def sweep(run: Run, request: Sweep, level: HistoryLevel, post: Post) -> Swept:
+def sweep(run: Transaction, request: Sweep, level: HistoryLevel, post: Post) -> Swept:
     """Settle and forget what is over, at most *limit* of each kind."""
     now = _now(run, request.now)
     limit = request.limit
-    expired = run(SQL.sweep_expired, now=now, limit=limit)
+    expired = run("sweep_expired", now=now, limit=limit)
     for (key,) in expired:
         lock = LockRow(run, key, now, level, post)
         lock.settle()
         lock.write()
-    ended = run(SQL.ended_before, now=now, limit=limit)
-    run.many(SQL.delete_ended, [{"key": key, "attempt": attempt} for key, attempt in ended])
-    history = run(SQL.history_before, before=now - micros(request.keep_history), limit=limit)
-    run.many(SQL.delete_event, [{"key": key, "number": number} for key, number in history])
+    ended = run("ended_before", now=now, limit=limit)
+    run.many("delete_ended", [{"key": key, "attempt": attempt} for key, attempt in ended])
+    history = run("history_before", before=now - micros(request.keep_history), limit=limit)
+    run.many("delete_event", [{"key": key, "number": number} for key, number in history])
     idle_since = now - micros(request.idle)
-    walk = run(SQL.sweep_walk, after=request.after, idle_since=idle_since, limit=limit + 1)
+    walk = run("sweep_walk", after=request.after, idle_since=idle_since, limit=limit + 1)
     tickets = locks = 0
     after: str | None = request.after
     for key, token, idle, waiters in walk[:limit]:
@@ -130,8 +125,8 @@ def sweep(run: Run, request: Sweep, level: HistoryLevel, post: Post) -> Swept:
             if tickets == limit:
                 break  # there may be more of them: come back to this key
         elif idle:
-            run(SQL.raise_floor, token=token)
-            run(SQL.delete_lock, key=key)
+            run("raise_floor", token=token)
+            run("delete_lock", key=key)
             locks += 1
         after = key
     else:
@@ -139,5 +134,5 @@ def sweep(run: Run, request: Sweep, level: HistoryLevel, post: Post) -> Swept:
     return Swept(len(expired), tickets, locks, len(ended), len(history), after)
 
 
-def _now(run: Run, given: float | None) -> int:
-    return cast("int", run(SQL.now, now=None if given is None else micros(given))[0][0])
+def _now(run: Transaction, given: float | None) -> int:
+    return cast("int", run("now", now=None if given is None else micros(given))[0][0])

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from holdfast import errors
 from holdfast.stores.sql import Statements, schema_versions
+from holdfast.stores.sql.run import Row
 
 T = TypeVar("T")
-Row = tuple[Any, ...]
 
 PACKAGE = "holdfast.stores.sqlite"
 MIN_VERSION = (3, 35, 0)  # RETURNING
@@ -60,18 +60,34 @@ _ERRORS: dict[int, tuple[type[errors.StoreError], str]] = {
 
 
 class Run:
+    """Runs named statements, inside a transaction or each by itself."""
+
+    def __init__(self, fetch: Callable[[str, dict[str, Any]], list[Row]]) -> None:
+        self._fetch = fetch
+
+    def __call__(self, name: str, /, **parameters: Any) -> list[Row]:
+        """Run one statement, and return its rows."""
+        return self._fetch(SQL[name], parameters)
+
+    def later(self, name: str, /, **parameters: Any) -> None:
+        """Run one statement: there are no round trips to save."""
+        self._fetch(SQL[name], parameters)
+
+    def lock(self, key: str, attempt: str, now: int | None) -> Row:
+        """Read a key: whoever is in a transaction here is the only writer."""
+        return self._fetch(SQL.read_lock, {"key": key, "attempt": attempt, "now": now})[0]
+
+
+class Transaction(Run):
     """Runs statements inside a transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        super().__init__(lambda statement, parameters: connection.execute(statement, parameters).fetchall())
 
-    def __call__(self, statement: str, **parameters: Any) -> list[Row]:
-        """Run one statement, and return its rows."""
-        return self._connection.execute(statement, parameters).fetchall()
-
-    def many(self, statement: str, parameters: Iterable[dict[str, Any]]) -> int:
+    def many(self, name: str, parameters: Iterable[dict[str, Any]]) -> int:
         """Run one statement for each set of parameters, and return how many rows they changed."""
-        return self._connection.executemany(statement, parameters).rowcount
+        return self._connection.executemany(SQL[name], parameters).rowcount
 
 
 class Database:
@@ -111,12 +127,12 @@ class Database:
                 raise self._translate(error) from error
         return self._in_turn(lambda: self._connected().execute(statement, parameters).fetchall())
 
-    def transact(self, work: Callable[[Run], T]) -> T:
+    def transact(self, work: Callable[[Transaction], T]) -> T:
         """Run *work* in one transaction, when it is our turn."""
         connection = self._connected()
         try:
             self._begin(connection)  # inside: an interrupt can hit when it has just begun
-            result = work(Run(connection))
+            result = work(Transaction(connection))
             connection.execute(SQL.commit)
         except BaseException as error:
             self._roll_back(connection)

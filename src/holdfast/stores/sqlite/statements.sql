@@ -51,28 +51,37 @@ COMMIT;
 ROLLBACK;
 
 -- name: read_lock
--- Always one row: the time, and the lock if there is one.
-SELECT t.now, l.token, l.owner, l.attempt, l.claimed, l.expires_at, l.granted_at, l.instance, l.host, l.pid,
-       l.last_attempt, l.holds, l.waiters, l.next_ticket
+-- Always one row: the time; whether a transaction pins the lease (here whoever writes is alone); the floor of tokens;
+-- the lock, if there is one; how the attempt ended; its ticket; the winner of a hand-over, and who is head after it.
+SELECT t.now, 0, (SELECT token_floor FROM holdfast_meta WHERE id = 1),
+       l.token, l.owner, l.attempt, l.claimed, l.expires_at, l.granted_at, l.instance, l.host, l.pid,
+       l.last_attempt, l.holds, l.waiters, l.next_ticket,
+       coalesce(l.events, (SELECT max(number) FROM holdfast_history WHERE lock_key = :key), 0),
+       e.why, e.broken_by, e.reason,
+       mine.number, mine.owner,
+       one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim, one.expires_at,
+       two.number, two.attempt, two.owner, two.instance, two.host, two.pid, two.claim, two.expires_at
   FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
-  LEFT JOIN holdfast_locks AS l ON l.lock_key = :key;
+  LEFT JOIN holdfast_locks AS l ON l.lock_key = :key
+  LEFT JOIN holdfast_ended AS e ON e.lock_key = :key AND e.attempt = :attempt AND e.until_at > t.now
+  LEFT JOIN holdfast_tickets AS mine ON l.waiters > 0 AND mine.lock_key = :key AND mine.attempt = :attempt
+  LEFT JOIN holdfast_tickets AS one ON l.waiters > 0 AND one.lock_key = :key
+        AND one.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key)
+  LEFT JOIN holdfast_tickets AS two ON l.waiters > 1 AND two.lock_key = :key
+        AND two.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key AND number > one.number);
 
 -- name: write_lock
 UPDATE holdfast_locks
    SET token = :token, owner = :owner, attempt = :attempt, claimed = :claimed, expires_at = :expires_at,
        granted_at = :granted_at, instance = :instance, host = :host, pid = :pid, last_attempt = :last_attempt,
-       holds = :holds, waiters = :waiters, next_ticket = :next_ticket
+       holds = :holds, waiters = :waiters, next_ticket = :next_ticket, events = :events
  WHERE lock_key = :key;
 
 -- name: insert_lock
-INSERT INTO holdfast_locks (lock_key, token, owner, attempt, claimed, expires_at, granted_at, instance, host, pid)
-SELECT :key, max(token_floor + 1, :now), :owner, :attempt, 1, :expires_at, :now, :instance, :host, :pid
-  FROM holdfast_meta WHERE id = 1
-RETURNING token;
-
--- name: read_ended
-SELECT why, broken_by, reason FROM holdfast_ended
- WHERE lock_key = :key AND attempt = :attempt AND until_at > :now;
+INSERT INTO holdfast_locks (lock_key, token, owner, attempt, claimed, expires_at, granted_at, instance, host, pid,
+                            last_attempt, holds, waiters, next_ticket, events)
+VALUES (:key, :token, :owner, :attempt, :claimed, :expires_at, :granted_at, :instance, :host, :pid,
+        :last_attempt, :holds, :waiters, :next_ticket, :events);
 
 -- name: write_ended
 INSERT INTO holdfast_ended (lock_key, attempt, why, broken_by, reason, until_at)
@@ -94,16 +103,12 @@ DELETE FROM holdfast_holds WHERE lock_key = :key AND attempt = :attempt;
 DELETE FROM holdfast_holds WHERE lock_key = :key;
 
 -- name: queue_head
--- The winner of a hand-over, and the one who is head after it.
 SELECT number, attempt, owner, instance, host, pid, claim, expires_at
   FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 2;
 
 -- name: queue
--- A new ticket, or ours refreshed; its number tells which.
 INSERT INTO holdfast_tickets (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at)
-VALUES (:key, :number, :attempt, :owner, :instance, :host, :pid, :claim, :queued_at, :expires_at)
-    ON CONFLICT (lock_key, attempt) DO UPDATE SET expires_at = max(expires_at, excluded.expires_at)
-RETURNING number;
+VALUES (:key, :number, :attempt, :owner, :instance, :host, :pid, :claim, :queued_at, :expires_at);
 
 -- name: delete_ticket
 DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = :number;
@@ -143,11 +148,11 @@ SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds
 SELECT owner, host, pid, queued_at FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT :limit;
 
 -- name: list
--- :from_key is the later of the prefix and the key to go on after. :to_key ends the prefix; without an end it is an
--- empty blob, which comes after every text. Both bound the search; the + keeps the third from being chosen for it.
+-- :from_key is the later of the prefix and the key to go on after. :to_key ends the prefix, if anything does; an empty
+-- blob comes after every text. Both bound the search; the + keeps the third from being chosen for it.
 SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
   FROM holdfast_locks
- WHERE lock_key >= :from_key AND lock_key < :to_key AND +lock_key > :after
+ WHERE lock_key >= :from_key AND lock_key < coalesce(:to_key, x'') AND +lock_key > :after
    AND CASE :state WHEN 'held' THEN owner IS NOT NULL AND expires_at > :now
                    WHEN 'expired' THEN owner IS NOT NULL AND expires_at <= :now
                    WHEN 'free' THEN owner IS NULL
@@ -158,7 +163,7 @@ SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds
 SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
   FROM holdfast_locks INDEXED BY holdfast_locks_by_owner
  WHERE owner = :owner
-   AND lock_key >= :from_key AND lock_key < :to_key AND +lock_key > :after
+   AND lock_key >= :from_key AND lock_key < coalesce(:to_key, x'') AND +lock_key > :after
    AND CASE :state WHEN 'held' THEN expires_at > :now
                    WHEN 'expired' THEN expires_at <= :now
                    WHEN 'free' THEN 0
@@ -167,8 +172,7 @@ SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds
 
 -- name: write_event
 INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner, caused_by, reason)
-SELECT :key, coalesce(max(number), 0) + 1, :kind, :at, :token, :owner, :by, :reason
-  FROM holdfast_history WHERE lock_key = :key;
+VALUES (:key, :number, :kind, :at, :token, :owner, :by, :reason);
 
 -- name: history
 SELECT number, kind, at, token, owner, caused_by, reason

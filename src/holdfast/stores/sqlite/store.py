@@ -41,9 +41,11 @@ from holdfast.core.requests import (
     Withdrawn,
 )
 from holdfast.stores.base import Listener, StoreOptions, Traits, micros
-from holdfast.stores.sqlite import batch, views
-from holdfast.stores.sqlite.database import SQL, Database, Row, Run
-from holdfast.stores.sqlite.row import LockRow, Post
+from holdfast.stores.sql import deciding, views
+from holdfast.stores.sql.row import LockRow, Post
+from holdfast.stores.sql.run import Row
+from holdfast.stores.sqlite import batch
+from holdfast.stores.sqlite.database import SQL, Database, Run, Transaction
 from holdfast.stores.sqlite.signals import SUPPORTED, Doorbells
 
 A = TypeVar("A")
@@ -192,22 +194,16 @@ class SQLiteStore:
             return busy
         if request.wait:
             self._doorbells.hang_up_bell()
-        answer = self._on_key(request, post, self._acquire_slowly)
+        answer = self._on_key(request, post, deciding.acquire, attempt)
         if isinstance(answer, Queued | Busy):
             self._expect_contention(key, attempt)
         return answer
 
     def _peek(self, request: Acquire) -> Busy | None:
-        """Refuse a try without becoming the writer, if somebody clearly has the lock.
-
-        Whoever tries in a loop would else hold up the holder's own renewals.
-        """
+        """Refuse a try without becoming the writer, if that can be seen."""
         now = None if request.now is None else micros(request.now)
-        lock = LockRow(self._fetch, request.key, now, self._level, [])
-        clear = lock.owner not in (None, request.owner) and not lock.holds and not lock.waiters
-        if clear and lock.expires_at > lock.now and not lock.ended(request.attempt):
-            return Busy(lock.holder(), lock.expires_in()) if lock.attempt != request.attempt else None
-        return None
+        lock = LockRow(Run(self._database.fetch), request.key, now, self._level, [], request.attempt)
+        return deciding.refuse(lock, request)
 
     def _expect_contention(self, key: str, attempt: str) -> None:
         """Remember that the fast paths would fail on this key, and cost a commit each for nothing.
@@ -217,32 +213,6 @@ class SQLiteStore:
         if len(self._contended) >= MOST_CONTENDED:
             self._contended.clear()
         self._contended[key] = attempt
-
-    def _acquire_slowly(
-        self, request: Acquire, lock: LockRow
-    ) -> Granted | Queued | Busy | TooManyHolds | NotHeld:
-        attempt, owner = request.attempt, request.owner
-        end = lock.now + micros(request.ttl)
-        if (confirmed := lock.confirm_hold(request)) is not None:
-            return Granted(lock.token, (confirmed - lock.now) / 1e6, lock.count_holds())
-        lock.settle()
-        if ended := lock.ended(attempt):
-            return ended
-        if (confirmed := lock.confirm_hold(request)) is not None:  # settling has just handed it to us
-            return Granted(lock.token, (confirmed - lock.now) / 1e6)
-        if lock.owner == owner:
-            holds = lock.count_holds()
-            if holds >= request.limit:
-                return TooManyHolds(holds)
-            lock.add_hold(attempt, end)
-            lock.remove_ticket(attempt)
-            return Granted(lock.token, request.ttl, holds + 1)
-        if lock.owner is None:
-            lock.grant(request, end)
-            return Granted(lock.token, request.ttl)
-        if not request.wait:
-            return Busy(lock.holder(), lock.expires_in())
-        return Queued(lock.queue(request), lock.holder(), lock.expires_in())
 
     def _release(self, request: Release, post: Post) -> Released | NotHeld:
         if request.key not in self._contended and self._level != "all" and not request.retire:
@@ -257,69 +227,30 @@ class SQLiteStore:
             )
             if rows:
                 return Released()
-        answer = self._on_key(request, post, self._release_slowly)
+        answer = self._on_key(request, post, deciding.release, request.attempt)
         if isinstance(answer, Released) and answer.next is None:
             self._contended.pop(request.key, None)
         return answer
 
-    def _release_slowly(self, request: Release, lock: LockRow) -> Released | NotHeld:
-        attempt = request.attempt
-        lock.settle()
-        if lock.token != request.token or lock.find_hold(attempt) is None:
-            return lock.why_not_held(attempt, request.token)
-        left = lock.remove_hold(attempt)
-        if request.retire or left:
-            lock.end_attempt(attempt, "released")
-        if left:
-            return Released(left)
-        lock.record("released")
-        lock.last_attempt = attempt
-        return Released(0, lock.free_and_hand_over())
-
     def _withdraw(self, request: Withdraw, post: Post) -> Withdrawn | NotHeld:
-        return self._on_key(request, post, self._withdraw_slowly)
-
-    def _withdraw_slowly(self, request: Withdraw, lock: LockRow) -> Withdrawn | NotHeld:
-        attempt = request.attempt
-        lock.settle()
-        if ended := lock.ended(attempt):
-            return ended
-        lock.end_attempt(attempt, "withdrawn")
-        if lock.find_hold(attempt) is not None:
-            if not lock.remove_hold(attempt):
-                lock.record("withdrawn")
-                return Withdrawn(lock.free_and_hand_over())
-        elif owner := lock.remove_ticket(attempt):
-            lock.record("withdrawn", owner=owner)
-        return Withdrawn()
+        return self._on_key(request, post, deciding.withdraw, request.attempt)
 
     def _break(self, request: Break, post: Post) -> Broken | NotHeld:
-        return self._on_key(request, post, self._break_slowly)
+        return self._on_key(request, post, deciding.break_)
 
-    def _break_slowly(self, request: Break, lock: LockRow) -> Broken | NotHeld:
-        lock.settle()
-        if lock.owner is None:
-            return NotHeld("free")
-        if request.token is not None and request.token != lock.token:
-            return NotHeld("taken over")
-        holder = lock.holder()
-        lock.record("broken", by=request.by, reason=request.reason)
-        lock.break_holds(request.by, request.reason)
-        return Broken(holder, lock.free_and_hand_over())
-
-    def _on_key(self, request: Any, post: Post, decide: Callable[[Any, LockRow], A]) -> A:
+    def _on_key(self, request: Any, post: Post, decide: Callable[[LockRow, Any], A], attempt: str = "") -> A:
         """Read the row of the key, decide, and write the row back: one transaction."""
         given = None if request.now is None else micros(request.now)
 
-        def work(run: Run) -> A:
-            lock = LockRow(run, request.key, given, self._level, post)
-            answer = decide(request, lock)
+        def work(run: Transaction) -> A:
+            lock = LockRow(run, request.key, given, self._level, post, attempt)
+            answer = decide(lock, request)
             lock.write()
             return answer
 
         return self._transact(work, post)
 
-    def _transact(self, work: Callable[[Run], A], post: Post) -> A:
+    def _transact(self, work: Callable[[Transaction], A], post: Post) -> A:
         try:
             return self._database.transact(work)
         except BaseException:
@@ -347,5 +278,5 @@ class SQLiteStore:
     def _history(self, request: History, post: Post) -> tuple[Event, ...]:
         return views.history(self._fetch, request)
 
-    def _fetch(self, statement: str, **parameters: Any) -> list[Row]:
-        return self._database.fetch(statement, parameters)
+    def _fetch(self, name: str, /, **parameters: Any) -> list[Row]:
+        return self._database.fetch(SQL[name], parameters)

@@ -22,7 +22,8 @@ CREATE TABLE holdfast_locks (
     last_attempt TEXT,                 -- whose release freed it last
     holds        INTEGER NOT NULL DEFAULT 0,   -- rows in holdfast_holds
     waiters      INTEGER NOT NULL DEFAULT 0,   -- rows in holdfast_tickets
-    next_ticket  INTEGER NOT NULL DEFAULT 1
+    next_ticket  INTEGER NOT NULL DEFAULT 1,
+    events       INTEGER               -- the number of its last event; NULL: to be looked up in the history
 ) WITHOUT ROWID;
 CREATE INDEX holdfast_locks_by_owner ON holdfast_locks (owner) WHERE owner IS NOT NULL;
 CREATE INDEX holdfast_locks_by_expiry ON holdfast_locks (expires_at) WHERE owner IS NOT NULL;

@@ -22,6 +22,9 @@ class Statements:
             match[1]: _bare(text[match.end() : end]) for match, end in zip(found, ends, strict=True)
         }
 
+    def __getitem__(self, name: str) -> str:
+        return self._by_name[name]
+
     def __getattr__(self, name: str) -> str:
         try:
             return self._by_name[name]

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 from holdfast.core import keys
 from holdfast.core.events import Event
 from holdfast.core.requests import History, Holder, Inspect, List, LockState, LockView, Page, Waiter
 from holdfast.stores.base import WAITERS_SHOWN, micros
-from holdfast.stores.sqlite.database import SQL, Row
-
-Fetch = Callable[..., list[Row]]
+from holdfast.stores.sql.run import Fetch, Row
 
 
 def inspect(fetch: Fetch, request: Inspect) -> LockView | None:
     """Return one lock, with the first of its waiters."""
     now = _now(fetch, request.now)
-    for row in fetch(SQL.inspect, key=request.key):
+    for row in fetch("inspect", key=request.key):
         waiters = tuple(
             Waiter(owner, host, pid, (now - queued_at) / 1e6)
-            for owner, host, pid, queued_at in fetch(SQL.waiters, key=request.key, limit=WAITERS_SHOWN)
+            for owner, host, pid, queued_at in fetch("waiters", key=request.key, limit=WAITERS_SHOWN)
         )
         return _view(row, now, waiters)
     return None
@@ -36,22 +33,22 @@ def list_locks(fetch: Fetch, request: List) -> Page:
     parameters: dict[str, Any] = {
         "after": request.after,
         "from_key": max(*prefixes, request.after),
-        "to_key": min(ends, default=b""),
+        "to_key": min(ends, default=None),
         "state": request.state,
         "now": now,
         "limit": request.limit + 1,
     }
     if request.owner is None:
-        rows = fetch(SQL.list, **parameters)
+        rows = fetch("list", **parameters)
     else:
-        rows = fetch(SQL.list_by_owner, owner=request.owner, **parameters)
+        rows = fetch("list_by_owner", owner=request.owner, **parameters)
     page = tuple(_view(row, now) for row in rows[: request.limit])
     return Page(page, page[-1].key if len(rows) > len(page) and page else None)
 
 
 def history(fetch: Fetch, request: History) -> tuple[Event, ...]:
     """Return the newest events of a key, oldest first."""
-    rows = fetch(SQL.history, key=request.key, limit=request.limit)
+    rows = fetch("history", key=request.key, limit=request.limit)
     return tuple(
         Event(request.key, number, kind, at / 1e6, token, owner, by, reason)
         for number, kind, at, token, owner, by, reason in reversed(rows)
@@ -59,7 +56,7 @@ def history(fetch: Fetch, request: History) -> tuple[Event, ...]:
 
 
 def _now(fetch: Fetch, given: float | None) -> int:
-    return cast("int", fetch(SQL.now, now=None if given is None else micros(given))[0][0])
+    return cast("int", fetch("now", now=None if given is None else micros(given))[0][0])
 
 
 def _view(row: Row, now: int, waiters: tuple[Waiter, ...] = ()) -> LockView:
