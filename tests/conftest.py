@@ -17,6 +17,8 @@ import pytest
 
 import holdfast
 from holdfast.stores import _BUILT_IN
+from tests.servers import fixtures
+from tests.servers.fixtures import mariadb_server, mariadb_url, postgres_server, postgres_url  # noqa: F401
 
 CI = os.environ.get("CI", "").lower() in ("1", "true")
 MISSING = "missing:"
@@ -29,6 +31,7 @@ def pytest_report_header() -> list[str]:
     return [
         f"holdfast {holdfast.__version__}: Python {python}, {system}, {cores}",
         f"stores: {stores} (SQLite {sqlite3.sqlite_version}); missing parts {'fail' if CI else 'skip'}",
+        fixtures.header(),
     ]
 
 

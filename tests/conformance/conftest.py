@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -11,6 +12,7 @@ from holdfast.core.requests import Client
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, StoreOptions
 from holdfast.testing.conformance import CLIENT, AsyncAdapter, MakeStore
+from tests.servers.postgres import PostgresServer
 
 
 def stores_of(url: str, wrap: Callable[[Store], Store]) -> Iterator[MakeStore]:
@@ -42,3 +44,22 @@ def memory_stores(way: Callable[[Store], Store], tmp_path: Path) -> Iterator[Mak
 @pytest.fixture
 def sqlite_stores(way: Callable[[Store], Store], tmp_path: Path) -> Iterator[MakeStore]:
     yield from stores_of(f"sqlite:///{tmp_path}/locks.db", way)
+
+
+@pytest.fixture(scope="session")
+def postgres_locks(postgres_server: PostgresServer) -> Iterator[str]:
+    """A database with holdfast's tables, for all tests of a worker."""
+    url = postgres_server.create_database()
+    yield f"{url}{'&' if '?' in url else '?'}apply_schema=yes"
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture
+def postgres_stores(
+    way: Callable[[Store], Store], postgres_locks: str, postgres_server: PostgresServer
+) -> Iterator[MakeStore]:
+    yield from stores_of(postgres_locks, way)
+    database = urlsplit(postgres_locks).path.strip("/")
+    for table in ("locks", "holds", "tickets", "ended", "history"):
+        postgres_server.execute(f"DELETE FROM holdfast_{table}", database)
+    postgres_server.execute("UPDATE holdfast_meta SET token_floor = 0", database)

@@ -17,6 +17,8 @@ ENTRY_POINTS = "holdfast.stores"
 # Imported only when a URL asks for them, so that no driver is loaded in vain.
 _BUILT_IN = {
     "memory": "holdfast.stores.memory",
+    "postgresql": "holdfast.stores.postgres",
+    "postgres": "holdfast.stores.postgres",
     "sqlite": "holdfast.stores.sqlite",
 }
 

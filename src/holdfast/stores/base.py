@@ -43,6 +43,7 @@ class Traits:
     signals: bool  # waiters are woken; if not, they learn of a hand-over at their next heartbeat
     blocking: bool  # answering may wait for a disk or a network: not on an event loop's thread
     repeats: bool  # the transport may deliver a request twice by itself
+    lanes: int = 1  # how many requests it is worth having under way at once
 
 
 class Store(Protocol):

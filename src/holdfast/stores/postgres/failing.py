@@ -1,0 +1,63 @@
+"""What PostgreSQL's errors mean for a request: one table, by SQLSTATE."""
+
+from __future__ import annotations
+
+from holdfast import errors
+from holdfast.stores.sql.session import Conflict
+
+# The first entry that a state begins with decides. Whenever the server sends an error, it has rolled back. So
+# nothing here is unknown: that is only a line that breaks, or an answer that does not come.
+_MEANINGS: tuple[tuple[str, type[errors.StoreError], str], ...] = (
+    ("40", Conflict, "another transaction was in the way"),  # serialization failure, deadlock
+    ("55P03", Conflict, "the row stayed locked for longer than lock_timeout"),
+    ("23505", Conflict, "somebody else inserted the same row at the same moment"),
+    ("57014", errors.StoreUnavailable, "the statement took longer than statement_timeout, or was cancelled"),
+    ("57P0", errors.StoreUnavailable, "the server is shutting down or starting up"),
+    ("57P", errors.StoreUnavailable, "the server ended the session"),
+    ("25P0", errors.StoreUnavailable, "the transaction was ended by a timeout, or aborted"),
+    ("08", errors.StoreUnavailable, "the connection failed"),
+    ("53100", errors.StoreUnavailable, "the server's disk is full; free some space"),
+    (
+        "53300",
+        errors.StoreUnavailable,
+        "the server has no connections left; raise max_connections or use fewer",
+    ),
+    ("53", errors.StoreUnavailable, "the server lacks resources"),
+    ("58", errors.StoreUnavailable, "the server's disk failed; look at its log"),
+    (
+        "25006",
+        errors.StoreUnavailable,
+        "the server is a standby; name all hosts in the url, with target_session_attrs=read-write",
+    ),
+    ("28", errors.StoreMisconfigured, "the server refuses the user or the password; check the url"),
+    ("3D000", errors.StoreMisconfigured, "there is no such database; create it, or check the url"),
+    ("42P01", errors.SchemaMismatch, "holdfast's tables are missing; run: holdfast schema apply URL"),
+    ("3F000", errors.SchemaMismatch, "the schema is missing; run: holdfast schema apply URL"),
+    (
+        "42501",
+        errors.StoreMisconfigured,
+        "the user lacks a privilege; grant what docs/howto/postgresql.md lists",
+    ),
+    ("42703", errors.SchemaMismatch, "a column is missing: the tables are of another version"),
+    ("XX001", errors.StoreCorrupt, "a table is damaged; look at the server's log"),
+    ("XX002", errors.StoreCorrupt, "an index is damaged; reindex it"),
+)
+
+NO_SUCH_PREPARED = ("26000", "42P05", "0A000")  # also: a cached plan that does not fit any more
+
+
+def translate(state: str, message: str) -> errors.StoreError:
+    """Return our error for one of the server's."""
+    for start, kind, meaning in _MEANINGS:
+        if state.startswith(start):
+            return kind(f"PostgreSQL: {meaning} ({state}: {message})")
+    return errors.StoreError(
+        f"PostgreSQL answered with an error that holdfast does not expect ({state}: {message})"
+    )
+
+
+def lost(message: str, *, unknown: bool) -> errors.StoreError:
+    """Return our error for a line that broke."""
+    if unknown:
+        return errors.OutcomeUnknown(f"PostgreSQL: the connection broke before the answer came ({message})")
+    return errors.StoreUnavailable(f"PostgreSQL: the connection broke ({message})")

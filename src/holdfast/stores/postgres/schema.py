@@ -1,0 +1,82 @@
+"""The tables: created, upgraded, checked, shown, dropped."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast import errors
+from holdfast.stores.postgres.session import PostgresSession
+from holdfast.stores.sql import schema_versions
+from holdfast.stores.sql.options import ServerOptions
+
+SCHEMA = schema_versions("holdfast.stores.postgres")
+VERSION = SCHEMA[-1][0]
+
+_OURS = re.compile(r"\bholdfast_")
+_LOCK = 7_205_759_403_792_794  # of those who apply the schema at the same moment; any number
+
+
+def script(server: ServerOptions, since: int = 0) -> str:
+    """Return what creates the tables, or brings them from the version *since* to ours."""
+    steps = [text for number, text in SCHEMA if number > since]
+    where = ""
+    if server.schema:
+        where = (
+            f'CREATE SCHEMA IF NOT EXISTS "{server.schema}";\nSET LOCAL search_path = "{server.schema}";\n'
+        )
+    return where + "\n".join(_OURS.sub(server.prefix, step) for step in steps)
+
+
+def version(session: PostgresSession, server: ServerOptions) -> int | None:
+    """Return the version of the tables; None if there are none."""
+    table = f"{server.prefix}meta"
+    name = f'"{server.schema}".{table}' if server.schema else table
+    if session.script(f"SELECT to_regclass('{name}')") == [(None,)]:
+        return None
+    rows = session.script(f"SELECT version FROM {name} WHERE id = 1")  # noqa: S608
+    return int(rows[0][0] or 0) if rows else 0
+
+
+def check(session: PostgresSession, server: ServerOptions) -> None:
+    """Raise `SchemaMismatch` unless the tables are of our version."""
+    found = version(session, server)
+    if found is None:
+        raise errors.SchemaMismatch(
+            f"the database has no holdfast tables ({server.prefix}*). Run: holdfast schema apply URL;"
+            " or put apply_schema=yes into the url"
+        )
+    if found != VERSION:
+        raise mismatch(found)
+
+
+def mismatch(found: int) -> errors.SchemaMismatch:
+    """Return the error for tables of a version that is not ours."""
+    hint = "run: holdfast schema apply URL" if 1 <= found < VERSION else "use the release that made them"
+    return errors.SchemaMismatch(
+        f"the database has holdfast tables of version {found}; this release needs {VERSION}: {hint}"
+    )
+
+
+def apply(session: PostgresSession, server: ServerOptions) -> tuple[int | None, int]:
+    """Create or upgrade the tables in one transaction. Return the version before and after."""
+    session.script(f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK})")
+    try:
+        found = version(session, server)
+        if found is not None and not 1 <= found <= VERSION:
+            raise mismatch(found)
+        if found != VERSION:
+            session.script("SET LOCAL lock_timeout = '8s'; " + script(server, found or 0))
+        session.script("COMMIT")
+    except BaseException:
+        session.roll_back()
+        raise
+    return found, VERSION
+
+
+def drop(session: PostgresSession, server: ServerOptions) -> None:
+    """Drop the tables, and with them every lock."""
+    where = f'"{server.schema}".' if server.schema else ""
+    tables = ", ".join(
+        f"{where}{server.prefix}{name}" for name in ("meta", "locks", "holds", "tickets", "ended", "history")
+    )
+    session.script(f"DROP TABLE IF EXISTS {tables}")

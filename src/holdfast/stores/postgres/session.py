@@ -1,0 +1,296 @@
+"""One connection to PostgreSQL, spoken to through psycopg's wrapper of libpq.
+
+psycopg's cursors would take as long as the server does for a lock's few bytes. Here statements are prepared
+once, several are sent in one go (libpq's pipeline mode), and waiting is a poll of the socket: it can be
+interrupted, lets other threads run, and ends when the server does not answer in time.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg import pq
+
+from holdfast import errors
+from holdfast.core.requests import Signal
+from holdfast.stores.postgres import failing
+from holdfast.stores.sql.run import Row
+from holdfast.stores.sql.session import Batch
+
+Value = Callable[[bytes], Any]
+
+_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+_GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
+_INTEGERS = (20, 21, 23)  # OIDs of bigint, smallint, integer
+_BOOLEAN = 16
+
+CHANNEL = "holdfast_"  # and the instance
+
+
+class Statement:
+    """A statement as libpq wants it: numbered parameters, and their names in that order."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = f"holdfast_{name}".encode()
+        names: list[str] = []
+
+        def numbered(match: re.Match[str]) -> str:
+            if match[1] not in names:
+                names.append(match[1])
+            return f"${names.index(match[1]) + 1}"
+
+        self.text = _PARAMETER.sub(numbered, text).encode()
+        self._names = names
+        self.columns: list[Value] | None = None
+
+    def values(self, parameters: dict[str, Any]) -> list[bytes | None]:
+        """Return parameters as the wire has them."""
+        return [_to_wire(parameters[name]) for name in self._names]
+
+    def rows(self, result: Any) -> list[Row]:
+        """Return a result as Python has it."""
+        if not result.nfields:
+            return []
+        if self.columns is None:
+            self.columns = [_from_wire(result.ftype(n)) for n in range(result.nfields)]
+        get = result.get_value
+        return [
+            tuple(
+                None if (value := get(row, n)) is None else convert(value)
+                for n, convert in enumerate(self.columns)
+            )
+            for row in range(result.ntuples)
+        ]
+
+
+class PostgresSession:
+    """A connection that raises only `StoreError`. Not for two threads at once."""
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        statements: dict[str, Statement],
+        *,
+        timeout: float,
+        prepare: bool,
+        give_back: Callable[[], None] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._pg = connection.pgconn
+        self._statements = statements
+        self._timeout = timeout
+        self._prepare = prepare
+        self._prepared: set[bytes] = set()
+        self._give_back = give_back
+        self._was_blocking = not self._pg.nonblocking
+        self._pg.nonblocking = 1
+        self._poll = select.poll()
+        self._poll.register(self._pg.socket, select.POLLIN)
+        self._warned: str | None = None
+        self._handler = self._pg.notice_handler
+        self._pg.notice_handler = self._notice
+
+    def fetch(self, name: str, parameters: dict[str, Any], /) -> list[Row]:
+        """Run one statement by itself, in one round trip."""
+        statement = self._statements[name]
+        if self._prepare and statement.name not in self._prepared:
+            self._prepare_all([statement])
+        return statement.rows(self._trip([(statement, statement.values(parameters))], unknown=True)[0])
+
+    def send(self, batch: Batch, /, *, commits: bool = False) -> list[list[Row]]:
+        """Run statements one after the other, in one round trip."""
+        todo = []
+        new = []
+        must = len(batch)
+        for place, (name, parameters) in enumerate(batch):
+            statement = self._statements[name]
+            if self._prepare and statement.name not in self._prepared and statement not in new:
+                new.append(statement)
+            if name == "commit":
+                must = place + 1  # what comes behind it are hints, which may fail
+            todo.append((statement, statement.values(parameters)))
+        if new:
+            self._prepare_all(new)
+        results = self._trip(todo, unknown=commits, must=must)
+        return [statement.rows(result) for (statement, _), result in zip(todo, results, strict=True)]
+
+    def signalling(self, instance: str, signal: Signal, /) -> Batch:
+        """Return the statement that wakes a client."""
+        payload = f"{signal.kind}\n{signal.key}\n{signal.attempt}\n{signal.expires_in}"
+        return [("notify", {"channel": f"{CHANNEL}{instance}", "payload": payload})]
+
+    def script(self, text: str) -> list[tuple[bytes | None, ...]]:
+        """Run statements without parameters, and return the rows of the last as text."""
+        result = self._trip([text.encode()], unknown=True)[-1]
+        return [
+            tuple(result.get_value(row, n) for n in range(result.nfields)) for row in range(result.ntuples)
+        ]
+
+    def roll_back(self) -> None:
+        """End a transaction that failed."""
+        if self._pg.status == pq.ConnStatus.OK and self._pg.transaction_status != pq.TransactionStatus.IDLE:
+            with suppress(errors.StoreError):
+                self.send([("rollback", {})])
+
+    def is_alive(self) -> bool:
+        """Tell whether the connection is still there: nothing to read, or only notices."""
+        try:
+            if self._poll.poll(0):
+                self._pg.consume_input()
+            return (
+                self._pg.status == pq.ConnStatus.OK
+                and self._pg.transaction_status == pq.TransactionStatus.IDLE
+                and self._pg.pipeline_status == pq.PipelineStatus.OFF
+            )
+        except psycopg.Error:
+            return False
+
+    def close(self) -> None:
+        """Close the connection, or give it back to whom it belongs."""
+        if self._give_back is None:
+            self._connection.close()
+            return
+        with suppress(psycopg.Error):
+            self._pg.nonblocking = 0 if self._was_blocking else 1
+            self._pg.notice_handler = self._handler
+            if not self.is_alive():
+                self._connection.close()  # their pool replaces it
+        self._give_back()
+
+    # One round trip.
+
+    def _prepare_all(self, statements: list[Statement]) -> None:
+        def preparing(statement: Statement) -> Callable[[], None]:
+            return lambda: self._pg.send_prepare(statement.name, statement.text)
+
+        self._request([preparing(statement) for statement in statements], unknown=False)
+        self._prepared.update(statement.name for statement in statements)
+
+    def _trip(self, todo: list[Any], *, unknown: bool, must: int | None = None) -> list[Any]:
+        """Send statements, and return their results in order. The first *must* have to succeed."""
+        self._warned = None
+        results = self._request([self._sending(each) for each in todo], unknown=unknown, must=must)
+        if self._warned is not None and unknown:
+            # A synchronous commit whose wait was cancelled answers with success and only a warning.
+            raise errors.OutcomeUnknown(f"PostgreSQL: {self._warned}")
+        return results
+
+    def _sending(self, each: Any) -> Callable[[], None]:
+        if isinstance(each, bytes):
+            return lambda: self._pg.send_query(each)
+        statement, values = each
+        if self._prepare:
+            return lambda: self._pg.send_query_prepared(statement.name, values)
+        return lambda: self._pg.send_query_params(statement.text, values)
+
+    def _request(
+        self, sends: list[Callable[[], None]], *, unknown: bool, must: int | None = None
+    ) -> list[Any]:
+        """Send everything, then wait for everything. A failure that is not the server's ends the line."""
+        pg = self._pg
+        piped = len(sends) > 1
+        sent = False
+        try:
+            if piped:
+                pg.enter_pipeline_mode()
+            for send in sends:
+                send()
+                sent = True
+            if piped:
+                pg.pipeline_sync()
+            results = self._receive(piped)
+            if piped:
+                pg.exit_pipeline_mode()
+        except psycopg.Error as error:
+            self._break_off()
+            raise failing.lost(str(error).strip(), unknown=unknown and sent) from error
+        except BaseException:
+            self._break_off()
+            raise
+        for result in results[:must]:
+            if result.status not in _GOOD:
+                raise self._failure(result, unknown=unknown)
+        return results
+
+    def _receive(self, piped: bool) -> list[Any]:
+        """Return one result for each statement, when all are there."""
+        pg = self._pg
+        deadline = time.monotonic() + self._timeout
+        results: list[Any] = []
+        while True:
+            if pg.flush():
+                self._wait(deadline, select.POLLIN | select.POLLOUT)
+                pg.consume_input()
+                continue
+            while not pg.is_busy():
+                result = pg.get_result()
+                if result is None:
+                    if not piped:
+                        return results
+                    continue  # the end of one statement's results
+                if result.status == pq.ExecStatus.PIPELINE_SYNC:
+                    return results
+                if pg.status != pq.ConnStatus.OK:
+                    raise psycopg.OperationalError(result.error_message or "the server has closed it")
+                results.append(result)
+            self._wait(deadline, select.POLLIN)
+            pg.consume_input()
+
+    def _wait(self, deadline: float, events: int) -> None:
+        self._poll.modify(self._pg.socket, events)
+        left = deadline - time.monotonic()
+        if left <= 0 or not self._poll.poll(left * 1000):
+            raise psycopg.OperationalError(f"no answer within {self._timeout:g} s")
+
+    def _failure(self, result: Any, *, unknown: bool) -> errors.StoreError:
+        state = _state(result)
+        if state.startswith("57P") and unknown:
+            # The server is about to close the line. Whether it has committed before is not for us to guess.
+            self._break_off()
+            return failing.lost(result.error_message.strip(), unknown=True)
+        if state in failing.NO_SUCH_PREPARED and self._prepare:
+            # A pooler gives each transaction another connection, so what we prepared is not there.
+            self._break_off()
+            raise NotPrepared(result.error_message)
+        return failing.translate(state, result.error_message.strip())
+
+    def _break_off(self) -> None:
+        """Close the line at once: what it would say next answers nobody's question."""
+        with suppress(psycopg.Error):
+            self._pg.finish()
+
+    def _notice(self, result: Any) -> None:
+        state = _state(result)
+        if state == "01000":
+            self._warned = result.error_message.strip()
+
+
+class NotPrepared(errors.StoreUnavailable):
+    """Prepared statements do not work on this line."""
+
+
+def _state(result: Any) -> str:
+    field: bytes | None = result.error_field(pq.DiagnosticField.SQLSTATE)
+    return field.decode() if field else ""
+
+
+def _to_wire(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if value is True or value is False:
+        return b"t" if value else b"f"
+    return str(value).encode()
+
+
+def _from_wire(oid: int) -> Value:
+    if oid in _INTEGERS:
+        return int
+    if oid == _BOOLEAN:
+        return lambda value: value == b"t"
+    return bytes.decode

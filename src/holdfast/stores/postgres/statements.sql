@@ -1,0 +1,266 @@
+-- Every statement holdfast sends to PostgreSQL. Each can be pasted into a console.
+--
+-- :now is empty in production, and then the database's clock decides; tests pass a time. It is clock_timestamp(), read
+-- after a lock was waited for: now() stands still in a transaction, and a lease could be born with its end in the past.
+-- Everything runs at READ COMMITTED.
+
+-- name: acquire
+-- The fast path: a row when granted, in one statement. It takes only a lock that is free with nobody waiting. No row:
+-- the slow path. The first NOT EXISTS keeps a refusal from locking the row, which would hold up the holder's renewals.
+-- If somebody changes the row while we wait for it, what was read here before is out of date: xmin tells.
+INSERT INTO holdfast_locks AS l
+       (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
+SELECT :key::text, greatest((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), t.now),
+       :owner::text, :attempt::text, t.now, t.now + :ttl, :instance::text, :host::text, :pid::bigint
+  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+ WHERE NOT EXISTS (SELECT FROM holdfast_locks WHERE lock_key = :key AND (owner IS NOT NULL OR waiters > 0))
+   AND NOT EXISTS (SELECT FROM holdfast_ended WHERE lock_key = :key AND attempt = :attempt AND until_at > t.now)
+    ON CONFLICT (lock_key) DO UPDATE
+   SET token      = greatest(l.token + 1, (SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1 AND l.token = 0),
+                             coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)),
+       granted_at = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+       expires_at = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + :ttl,
+       owner = :owner, attempt = :attempt, claimed = 1, instance = :instance, host = :host, pid = :pid
+ WHERE l.owner IS NULL AND l.waiters = 0 AND l.last_attempt IS DISTINCT FROM :attempt
+   AND l.xmin = (SELECT s.xmin FROM holdfast_locks AS s WHERE s.lock_key = :key)
+RETURNING l.token;
+
+-- name: claim
+-- The fast path of asking again for what was handed to us: a row if it still is ours, and for long (:long; else the
+-- head of the queue may have to be told). No row: the slow path.
+UPDATE holdfast_locks
+   SET expires_at = CASE claimed WHEN 0 THEN coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + :ttl
+                                 ELSE greatest(expires_at, coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + :ttl) END,
+       claimed = 1
+ WHERE lock_key = :key AND attempt = :attempt AND expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+   AND (claimed = 1 OR :long::boolean)
+RETURNING token, expires_at - coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+
+-- name: release
+-- The fast path: a row when the only hold was released and nobody waits. No row: the slow path. It need not reach the
+-- disk at once: to lose it in a crash only delays the next holder, until the lease's end.
+UPDATE holdfast_locks
+   SET owner = NULL, attempt = NULL, last_attempt = attempt,
+       expires_at = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+ WHERE lock_key = :key AND attempt = :attempt AND token = :token
+   AND waiters = 0
+   AND expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+   AND set_config('synchronous_commit', 'off', true) IS NOT NULL
+RETURNING token;
+
+-- name: now
+SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+
+-- name: begin
+BEGIN ISOLATION LEVEL READ COMMITTED;
+
+-- name: commit
+COMMIT;
+
+-- name: commit_lazily
+SET LOCAL synchronous_commit = off;
+
+-- name: rollback
+ROLLBACK;
+
+-- name: notify
+SELECT pg_notify(:channel, :payload);
+
+-- name: lock_row
+-- Every slow path begins with this. NO KEY: a fence of the holder may go on.
+SELECT 1 FROM holdfast_locks WHERE lock_key = :key FOR NO KEY UPDATE;
+
+-- name: probe_pin
+-- No row while a transaction fences the lease: then the token may not be changed.
+SELECT 1 FROM holdfast_locks WHERE lock_key = :key FOR UPDATE SKIP LOCKED;
+
+-- name: ensure_lock
+-- A row to be locked, for a key that was never granted.
+INSERT INTO holdfast_locks (lock_key, token, expires_at, granted_at, instance, host, pid)
+VALUES (:key, 0, coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), 0, '', '', 0)
+    ON CONFLICT (lock_key) DO NOTHING;
+
+-- name: read_lock
+-- Always one row: the time; whether a transaction pins the lease (see probe_pin); the floor of tokens; the lock, if
+-- there is one; how the attempt ended; its ticket; the winner of a hand-over, and who is head after it.
+SELECT t.now, false, (SELECT token_floor FROM holdfast_meta WHERE id = 1),
+       l.token, l.owner, l.attempt, l.claimed, l.expires_at, l.granted_at, l.instance, l.host, l.pid,
+       l.last_attempt, l.holds, l.waiters, l.next_ticket,
+       coalesce(l.events, (SELECT max(number) FROM holdfast_history WHERE lock_key = :key), 0),
+       e.why, e.broken_by, e.reason,
+       mine.number, mine.owner,
+       one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim, one.expires_at,
+       two.number, two.attempt, two.owner, two.instance, two.host, two.pid, two.claim, two.expires_at
+  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+  LEFT JOIN holdfast_locks AS l ON l.lock_key = :key
+  LEFT JOIN holdfast_ended AS e ON e.lock_key = :key AND e.attempt = :attempt AND e.until_at > t.now
+  LEFT JOIN holdfast_tickets AS mine ON l.waiters > 0 AND mine.lock_key = :key AND mine.attempt = :attempt
+  LEFT JOIN holdfast_tickets AS one ON l.waiters > 0 AND one.lock_key = :key
+        AND one.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key)
+  LEFT JOIN holdfast_tickets AS two ON l.waiters > 1 AND two.lock_key = :key
+        AND two.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key AND number > one.number);
+
+-- name: write_lock
+UPDATE holdfast_locks
+   SET token = :token, owner = :owner, attempt = :attempt, claimed = :claimed, expires_at = :expires_at,
+       granted_at = :granted_at, instance = :instance, host = :host, pid = :pid, last_attempt = :last_attempt,
+       holds = :holds, waiters = :waiters, next_ticket = :next_ticket, events = :events
+ WHERE lock_key = :key;
+
+-- name: write_ended
+INSERT INTO holdfast_ended (lock_key, attempt, why, broken_by, reason, until_at)
+VALUES (:key, :attempt, :why, :by, :reason, :until_at)
+    ON CONFLICT (lock_key, attempt) DO UPDATE
+   SET why = excluded.why, broken_by = excluded.broken_by, reason = excluded.reason, until_at = excluded.until_at;
+
+-- name: read_holds
+SELECT attempt, expires_at, claimed FROM holdfast_holds WHERE lock_key = :key;
+
+-- name: write_hold
+INSERT INTO holdfast_holds (lock_key, attempt, claimed, expires_at) VALUES (:key, :attempt, :claimed, :expires_at)
+    ON CONFLICT (lock_key, attempt) DO UPDATE SET claimed = excluded.claimed, expires_at = excluded.expires_at;
+
+-- name: delete_hold
+DELETE FROM holdfast_holds WHERE lock_key = :key AND attempt = :attempt;
+
+-- name: delete_holds
+DELETE FROM holdfast_holds WHERE lock_key = :key;
+
+-- name: queue_head
+SELECT number, attempt, owner, instance, host, pid, claim, expires_at
+  FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 2;
+
+-- name: queue
+INSERT INTO holdfast_tickets (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at)
+VALUES (:key, :number, :attempt, :owner, :instance, :host, :pid, :claim, :queued_at, :expires_at);
+
+-- name: delete_ticket
+DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = :number;
+
+-- name: tickets_before
+SELECT count(*) FROM holdfast_tickets WHERE lock_key = :key AND number < :number;
+
+-- name: refresh_ticket
+UPDATE holdfast_tickets SET expires_at = greatest(expires_at, :expires_at)
+ WHERE lock_key = :key AND attempt = :attempt;
+
+-- name: renew
+-- A whole batch: the places of those that were renewed. Matches only what is ours, alive, and not held for longer
+-- already. A row that somebody has locked is skipped, and asked for by itself: it must not hold up all others.
+WITH due AS (
+    SELECT a.place, a.ttl, l.lock_key
+      FROM json_to_recordset(:leases::json) AS a(place integer, key text, attempt text, token bigint, ttl bigint)
+      JOIN holdfast_locks AS l ON l.lock_key = a.key COLLATE "C"
+     WHERE l.attempt = a.attempt COLLATE "C" AND l.token = a.token
+       AND l.expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+       AND l.expires_at <= coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + a.ttl
+       FOR NO KEY UPDATE OF l SKIP LOCKED)
+UPDATE holdfast_locks AS l
+   SET expires_at = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + due.ttl
+  FROM due
+ WHERE l.lock_key = due.lock_key
+   AND l.expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+RETURNING due.place;
+
+-- name: waited_for
+-- Locks and the tickets at their heads: what has to be settled, and what their waiters want to know.
+SELECT l.lock_key, coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+       l.owner, l.expires_at, l.holds, t.attempt, t.expires_at
+  FROM json_array_elements_text(:keys::json) AS k(key)
+  JOIN holdfast_locks AS l ON l.lock_key = k.key COLLATE "C"
+  LEFT JOIN LATERAL (SELECT attempt, expires_at FROM holdfast_tickets
+                      WHERE lock_key = l.lock_key ORDER BY number LIMIT 1) AS t ON true;
+
+-- name: refresh_tickets
+-- A whole batch: the places of those that are still there.
+UPDATE holdfast_tickets AS t
+   SET expires_at = greatest(t.expires_at, coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + a.patience)
+  FROM json_to_recordset(:tickets::json) AS a(place integer, key text, attempt text, patience bigint)
+ WHERE t.lock_key = a.key COLLATE "C" AND t.attempt = a.attempt COLLATE "C"
+RETURNING a.place;
+
+-- name: inspect
+SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
+  FROM holdfast_locks WHERE lock_key = :key AND token > 0;
+
+-- name: waiters
+SELECT owner, host, pid, queued_at FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT :limit;
+
+-- name: list
+-- :from_key is the later of the prefix and the key to go on after. :to_key ends the prefix, if anything does.
+SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
+  FROM holdfast_locks
+ WHERE lock_key >= :from_key AND (:to_key::text IS NULL OR lock_key < :to_key) AND lock_key > :after
+   AND token > 0
+   AND CASE :state::text WHEN 'held' THEN owner IS NOT NULL AND expires_at > :now
+                         WHEN 'expired' THEN owner IS NOT NULL AND expires_at <= :now
+                         WHEN 'free' THEN owner IS NULL
+                         ELSE true END
+ ORDER BY lock_key LIMIT :limit;
+
+-- name: list_by_owner
+SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
+  FROM holdfast_locks
+ WHERE owner = :owner
+   AND lock_key >= :from_key AND (:to_key::text IS NULL OR lock_key < :to_key) AND lock_key > :after
+   AND CASE :state::text WHEN 'held' THEN expires_at > :now
+                         WHEN 'expired' THEN expires_at <= :now
+                         WHEN 'free' THEN false
+                         ELSE true END
+ ORDER BY lock_key LIMIT :limit;
+
+-- name: write_event
+INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner, caused_by, reason)
+VALUES (:key, :number, :kind, :at, :token, :owner, :by, :reason);
+
+-- name: history
+SELECT number, kind, at, token, owner, caused_by, reason
+  FROM holdfast_history WHERE lock_key = :key ORDER BY number DESC LIMIT :limit;
+
+-- name: sweep_expired
+SELECT lock_key FROM holdfast_locks
+ WHERE owner IS NOT NULL AND expires_at <= :now ORDER BY expires_at LIMIT :limit;
+
+-- name: sweep_walk
+SELECT lock_key, token, owner IS NULL AND expires_at <= :idle_since, waiters
+  FROM holdfast_locks WHERE lock_key > :after AND token > 0 ORDER BY lock_key LIMIT :limit;
+
+-- name: dead_tickets
+SELECT number FROM holdfast_tickets WHERE lock_key = :key AND expires_at <= :now ORDER BY number LIMIT :limit;
+
+-- name: raise_floor
+-- Committed before the rows are deleted: whoever inserts one of them anew must find it.
+UPDATE holdfast_meta SET token_floor = :token WHERE id = 1 AND token_floor < :token;
+
+-- name: delete_idle
+DELETE FROM holdfast_locks
+ WHERE lock_key IN (SELECT l.lock_key
+                      FROM json_array_elements_text(:keys::json) AS k(key)
+                      JOIN holdfast_locks AS l ON l.lock_key = k.key COLLATE "C"
+                     WHERE l.owner IS NULL AND l.waiters = 0 AND l.expires_at <= :idle_since
+                       FOR UPDATE OF l SKIP LOCKED)
+RETURNING 1;
+
+-- name: delete_never_granted
+-- Rows that were made only to be locked, up to where the sweep has come.
+DELETE FROM holdfast_locks
+ WHERE lock_key IN (SELECT lock_key FROM holdfast_locks
+                     WHERE lock_key > :after AND (:upto::text IS NULL OR lock_key <= :upto)
+                       AND token = 0 AND waiters = 0 AND expires_at <= :idle_since
+                     LIMIT :limit FOR UPDATE SKIP LOCKED);
+
+-- name: delete_ended
+DELETE FROM holdfast_ended
+ WHERE (lock_key, attempt) IN (SELECT lock_key, attempt FROM holdfast_ended
+                                WHERE until_at <= :now ORDER BY until_at LIMIT :limit FOR UPDATE SKIP LOCKED)
+RETURNING 1;
+
+-- name: delete_history
+-- What is in no week's partition; those are dropped as a whole.
+DELETE FROM holdfast_history_rest
+ WHERE (lock_key, number, at) IN (SELECT lock_key, number, at FROM holdfast_history_rest
+                                   WHERE at <= :before ORDER BY at LIMIT :limit FOR UPDATE SKIP LOCKED)
+RETURNING 1;
+
+-- name: schema_version
+SELECT version FROM holdfast_meta WHERE id = 1;

@@ -1,0 +1,182 @@
+"""The store for ``postgresql://``: where connections come from, and what is PostgreSQL's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from holdfast import errors
+from holdfast.stores.base import StoreOptions, Traits
+
+try:
+    import psycopg
+except ImportError as error:
+    raise errors.StoreMisconfigured(
+        "postgresql:// needs psycopg 3: pip install 'holdfast[postgres]'"
+    ) from error
+
+from holdfast.stores.postgres import failing, partitions, schema
+from holdfast.stores.postgres.session import NotPrepared, PostgresSession, Statement
+from holdfast.stores.postgres.signals import Notifications
+from holdfast.stores.sql import Statements
+from holdfast.stores.sql.options import ServerOptions, split_url
+from holdfast.stores.sql.pool import Pool
+from holdfast.stores.sql.server import ServerStore
+
+Connect = Callable[[], "psycopg.Connection[Any]"]
+
+PACKAGE = "holdfast.stores.postgres"
+SQL = Statements(PACKAGE)
+CONNECT_TIMEOUT = 10
+
+# Nothing of ours may wait for long: others wait for us. A client that is paused in the middle of a
+# transaction loses it, and with it its hold on the row.
+_SESSION = """
+SET default_transaction_isolation = 'read committed';
+SET lock_timeout = '1s';
+SET statement_timeout = '8s';
+SET idle_in_transaction_session_timeout = '3s';
+"""
+_DETECT_GONE = "SET client_connection_check_interval = '2s'"  # since PostgreSQL 14, and not on every system
+
+_TABLE = re.compile(r"\bholdfast_(?=meta|locks|holds|tickets|ended|history)")
+
+
+def from_url(url: str, options: StoreOptions) -> PostgresStore:
+    """Return the store for ``postgresql://user@host/database``.
+
+    See `ServerOptions` for what may follow ``?``; everything else there is libpq's.
+    """
+    address, server = split_url(url)
+    connect = partial(_connect, address)
+    listen = partial(_connect, server.listen) if server.listen else None if server.pooler else connect
+    return PostgresStore(options, server, connect, listen)
+
+
+def from_pool(pool: Any, options: StoreOptions) -> PostgresStore:
+    """Return a store that borrows its connections from a ``psycopg_pool.ConnectionPool``."""
+    return PostgresStore(options, ServerOptions(), pool.getconn, pool.getconn, pool.putconn)
+
+
+def from_engine(engine: Any, options: StoreOptions) -> PostgresStore:
+    """Return a store whose connections an SQLAlchemy engine makes, with its url, arguments and events."""
+    if engine.dialect.driver != "psycopg":
+        raise errors.SettingsError(
+            f"the engine uses {engine.dialect.driver!r}; holdfast needs psycopg 3: postgresql+psycopg://"
+        )
+
+    def connect() -> psycopg.Connection[Any]:
+        borrowed = engine.raw_connection()
+        borrowed.detach()  # it is ours now, and the engine's pool makes another one when it needs one
+        connection: psycopg.Connection[Any] = borrowed.dbapi_connection
+        connection.rollback()
+        connection.autocommit = True
+        return connection
+
+    return PostgresStore(options, ServerOptions(), connect, connect)
+
+
+class PostgresStore(ServerStore):
+    """See the module."""
+
+    def __init__(
+        self,
+        options: StoreOptions,
+        server: ServerOptions,
+        connect: Connect,
+        listen: Connect | None,
+        give_back: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.server = server
+        self.traits = Traits(
+            durable=True, signals=server.signals, blocking=True, repeats=False, lanes=server.pool_size
+        )
+        self._connect = connect
+        self._lend_back = give_back
+        self._prepare = not server.pooler and give_back is None
+        self._statements = {name: Statement(name, self.named(text)) for name, text in SQL}
+        super().__init__(
+            options,
+            Pool(self._new_session, server.pool_size, server.request_timeout, keep=give_back is None),
+            Notifications(listen if server.signals else None, options.client.instance, self._close),
+        )
+
+    def named(self, text: str) -> str:
+        """Return a statement with the names that the tables have here."""
+        where = f'"{self.server.schema}".' if self.server.schema else ""
+        return _TABLE.sub(f"{where}{self.server.prefix}", text)
+
+    def _new_session(self) -> PostgresSession:
+        try:
+            connection = self._connect()
+        except psycopg.Error as error:
+            raise _refused(error) from error
+        give_back = self._lend_back
+        session = PostgresSession(
+            connection,
+            self._statements,
+            timeout=self.server.request_timeout,
+            prepare=self._prepare,
+            give_back=None if give_back is None else partial(give_back, connection),
+        )
+        if give_back is None and not self.server.pooler:
+            try:
+                session.script(_SESSION)
+                with suppress(errors.StoreError):
+                    session.script(_DETECT_GONE)
+            except BaseException:
+                session.close()
+                raise
+        return session
+
+    def _close(self, connection: psycopg.Connection[Any]) -> None:
+        connection.close()
+        if self._lend_back is not None:
+            self._lend_back(connection)  # a pool replaces one that is closed
+
+    def _check_schema(self, session: PostgresSession) -> None:
+        if self.server.apply_schema:
+            schema.apply(session, self.server)
+        schema.check(session, self.server)
+
+    def _again(self, error: BaseException) -> bool:
+        if isinstance(error, NotPrepared):
+            self._prepare = False  # there is a pooler: go on without
+            self._pool.close()
+            self._pool.reopen()
+            return True
+        return super()._again(error)
+
+    def _keep_partitions(self, now: int, forget_before: int) -> None:
+        self._use(lambda session: partitions.keep(session, self.server, now, forget_before))
+
+
+def _connect(address: str) -> psycopg.Connection[Any]:
+    return psycopg.connect(
+        address,
+        autocommit=True,
+        prepare_threshold=None,
+        connect_timeout=CONNECT_TIMEOUT,
+        application_name="holdfast",
+    )
+
+
+def _refused(error: psycopg.Error) -> errors.StoreError:
+    state = error.sqlstate
+    if state:
+        return failing.translate(state, str(error).strip())
+    text = str(error).strip()
+    # libpq does not pass on the state of a refused log-in.
+    for words, code in (
+        ("password", "28P01"),
+        ("no pg_hba.conf entry", "28000"),
+        ("does not exist", "3D000"),
+    ):
+        if words in text:
+            return failing.translate(code, text)
+    if isinstance(error, psycopg.ProgrammingError):
+        return errors.StoreMisconfigured(f"PostgreSQL: the url is no good ({text})")
+    return errors.StoreUnavailable(f"PostgreSQL: cannot connect ({text})")

@@ -1,0 +1,84 @@
+"""Options in a database server's url: ours are taken out, the rest is the driver's business."""
+
+from __future__ import annotations
+
+import math
+import re
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from holdfast.core.data import data
+from holdfast.errors import SettingsError
+
+_NAME = re.compile(r"^[a-z_][a-z0-9_]{0,39}$")
+_YES = {
+    "on": True,
+    "yes": True,
+    "true": True,
+    "1": True,
+    "off": False,
+    "no": False,
+    "false": False,
+    "0": False,
+}
+
+
+@data
+class ServerOptions:
+    """How to use a server. All can be given in the url, behind ``?``."""
+
+    pool_size: int = 8  # connections at most, and one to listen
+    request_timeout: float = 10.0  # how long an answer may take before the connection is given up
+    prefix: str = "holdfast_"  # of the tables' names
+    schema: str | None = (
+        None  # where the tables are, in PostgreSQL's sense; by default the search path decides
+    )
+    listen: str | None = None  # another url to listen at, past a pooler
+    signals: bool = True
+    pooler: bool = False  # a pooler in transaction mode is in between: nothing may be kept in a session
+    apply_schema: bool = False  # create or upgrade the tables when connecting
+
+
+def split_url(url: str) -> tuple[str, ServerOptions]:
+    """Return the url without our options, and those."""
+    parts = urlsplit(url)
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    ours = {name: value for name, value in given if name in ServerOptions.__match_args__}
+    rest = [(name, value) for name, value in given if name not in ours]
+    try:
+        options = ServerOptions(
+            pool_size=_whole(ours.get("pool_size", "8")),
+            request_timeout=_seconds(ours.get("request_timeout", "10")),
+            prefix=_name(ours.get("prefix", "holdfast_")),
+            schema=_name(ours["schema"]) if "schema" in ours else None,
+            listen=ours.get("listen"),
+            signals=_YES[ours.get("signals", "on").lower()],
+            pooler=_YES[ours.get("pooler", "off").lower()],
+            apply_schema=_YES[ours.get("apply_schema", "off").lower()],
+        )
+    except (ValueError, KeyError) as error:
+        raise SettingsError(f"an option in {shown(url)} is no good: {error}") from error
+    return urlunsplit(parts._replace(query=urlencode(rest))), options
+
+
+def shown(url: str) -> str:
+    """Return a url as it may be shown: without its password."""
+    return re.sub(r"(://[^/?#@:]*):[^/?#@]*@", r"\1:***@", url)
+
+
+def _whole(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 1000:
+        raise ValueError(f"pool_size is {text!r}; it must be a whole number from 1 to 1000")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(f"request_timeout is {text!r}; it must be a number of seconds")
+    return value
+
+
+def _name(text: str) -> str:
+    if not _NAME.match(text):
+        raise ValueError(f"{text!r} is no name: use up to 40 lower-case letters, digits and underscores")
+    return text

@@ -1,0 +1,89 @@
+"""One connection to a database server, and transactions on it in few round trips."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from holdfast import errors
+from holdfast.core.requests import Signal
+from holdfast.stores.sql.run import Row
+
+Batch = list[tuple[str, dict[str, Any]]]  # named statements with their parameters
+
+
+class Conflict(errors.StoreUnavailable):
+    """The database rolled us back because of somebody else. Trying again at once is likely to work."""
+
+
+class Session(Protocol):
+    """A connection. Raises only `StoreError`: after `OutcomeUnknown` or a broken line it is of no use."""
+
+    def fetch(self, name: str, parameters: dict[str, Any], /) -> list[Row]:
+        """Run one statement by itself, in one round trip."""
+
+    def send(self, batch: Batch, /, *, commits: bool = False) -> list[list[Row]]:
+        """Run statements one after the other, in one round trip where the driver can.
+
+        *commits*: the last but for signals is a COMMIT. If the line breaks then, nobody knows.
+        """
+
+    def signalling(self, instance: str, signal: Signal, /) -> Batch:
+        """Return the statements that wake a client, to be sent behind a commit."""
+
+    def roll_back(self) -> None:
+        """End a transaction that failed. Never raises."""
+
+    def is_alive(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class Transaction:
+    """Runs named statements inside a transaction; those that nobody waits for go out together."""
+
+    def __init__(self, session: Session, *, create: bool) -> None:
+        self._session = session
+        self._create = create
+        self._queue: Batch = [("begin", {})]
+
+    def __call__(self, name: str, /, **parameters: Any) -> list[Row]:
+        """Send what is queued and this, and return the rows of this."""
+        self._queue.append((name, parameters))
+        batch, self._queue = self._queue, []
+        return self._session.send(batch)[-1]
+
+    def later(self, name: str, /, **parameters: Any) -> None:
+        """Queue a statement."""
+        self._queue.append((name, parameters))
+
+    def lock(self, key: str, attempt: str, now: int | None) -> Row:
+        """Lock the row of a key, then read it: what the lock had to wait for is seen by the read."""
+        row = self._lock(key, attempt, now)
+        if row[3] is None and self._create:
+            # Without a row there is nothing to lock, and two who find none would not see each other.
+            self.later("ensure_lock", key=key, now=now)
+            row = self._lock(key, attempt, now)
+        return row
+
+    def _lock(self, key: str, attempt: str, now: int | None) -> Row:
+        self.later("lock_row", key=key)
+        self.later("probe_pin", key=key)
+        self.later("read_lock", key=key, attempt=attempt, now=now)
+        batch, self._queue = self._queue, []
+        *_, probe, read = self._session.send(batch)
+        row = read[0]
+        pinned = row[3] is not None and not probe
+        return (row[0], pinned, *row[2:])
+
+    def commit(self, post: list[tuple[str, Signal]], *, lazily: bool = False) -> None:
+        """Write what is queued, commit, and then wake whoever is concerned.
+
+        *lazily*: the commit need not have reached the disk, because losing it would only delay somebody.
+        """
+        if lazily:
+            self.later("commit_lazily")
+        self.later("commit")
+        for instance, signal in post:
+            self._queue += self._session.signalling(instance, signal)
+        batch, self._queue = self._queue, []
+        self._session.send(batch, commits=True)
