@@ -25,6 +25,7 @@ from holdfast.core.requests import (
     List,
     LockState,
     LockView,
+    NotHeld,
     Queued,
     Request,
     Signal,
@@ -58,7 +59,7 @@ class AsyncHoldfast(BaseClient):
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Any | None = None,
         *,
         settings: Settings | None = None,
         ttl: Seconds | None = None,
@@ -76,16 +77,20 @@ class AsyncHoldfast(BaseClient):
         check_options(options)
         return AsyncHold(self, key, options)
 
-    async def acquire(self, key: str, **options: Unpack[HoldOptions]) -> AsyncLease:
-        """Take the lock until `AsyncLease.release`."""
+    async def acquire(self, key: str, *, within: Any = None, **options: Unpack[HoldOptions]) -> AsyncLease:
+        """Take the lock until `AsyncLease.release`: see `Holdfast.acquire`."""
         check_options(options)
+        if within is not None:
+            return await self._acquire(self._wish_within(key, **options), within)
         return await self._acquire(self._wish(key, **options))
 
-    async def try_acquire(self, key: str, **options: Unpack[LeaseOptions]) -> AsyncLease | None:
+    async def try_acquire(
+        self, key: str, *, within: Any = None, **options: Unpack[LeaseOptions]
+    ) -> AsyncLease | None:
         """Take the lock if it is free; None if it is not."""
         check_try_options(options)
         try:
-            return await self._acquire(self._wish(key, timeout=0, **options))
+            return await self._acquire(self._wish(key, timeout=0, **options), within)
         except errors.LockTimeout:
             return None
 
@@ -229,9 +234,9 @@ class AsyncHoldfast(BaseClient):
 
     # Running plans.
 
-    async def _acquire(self, wish: Wish) -> AsyncLease:
+    async def _acquire(self, wish: Wish, within: Any = None) -> AsyncLease:
         plan = self._acquiring(wish)
-        grant = await self._run(plan)
+        grant = await self._run(plan, within)
         # No await from here on: a task that was not cancelled by now has the lease.
         lease = AsyncLease(self, self._keep(grant, wish), wish)
         if self._closed:  # while we asked: nobody would renew it. Whoever closes later finds it kept
@@ -262,13 +267,27 @@ class AsyncHoldfast(BaseClient):
         return await self._in_worker(function, *args)
 
     def _in_worker(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        """Start something that may block. One thread does it all, so requests keep their order."""
+        """Start something that may block, in a thread of the store's lanes.
+
+        With more than one, requests can overtake each other. The protocol allows for that: a withdrawn
+        attempt stays withdrawn, however late its first request arrives.
+        """
         if self._worker is None:
-            self._worker = ThreadPoolExecutor(1, "holdfast-store", initializer=block_signals)
+            lanes = self._store.traits.lanes
+            self._worker = ThreadPoolExecutor(lanes, "holdfast-store", initializer=block_signals)
         return asyncio.get_running_loop().run_in_executor(self._worker, function, *args)
 
-    async def _run(self, plan: Plan[T]) -> T:
-        """Do what a plan wants, step by step, in this task."""
+    async def _within(self, connection: Any, request: Request[A]) -> A:
+        """Ask inside a caller's transaction: in this thread, as they do, or with their driver in our loop."""
+        self._check_open()
+        if not inspect.iscoroutinefunction(getattr(connection, "execute", None)):
+            return self._store.execute_within(connection, request)
+        loop = asyncio.get_running_loop()
+        asking = loop.run_in_executor(None, self._store.execute_within, connection, request, loop)
+        return await asyncio.shield(asking)
+
+    async def _run(self, plan: Plan[T], within: Any = None) -> T:
+        """Do what a plan wants, step by step, in this task. *within*: a transaction to acquire in."""
         waiting: str | None = None  # the attempt that can be signalled
         try:
             step = next(plan)
@@ -281,7 +300,10 @@ class AsyncHoldfast(BaseClient):
                             self._stop_waiting(waiting)
                             waiting = step.attempt
                             self._mailboxes[waiting] = AsyncMailbox()
-                        result = await self._execute(step)
+                        if within is not None and isinstance(step, Acquire):
+                            result = await self._within(within, step)
+                        else:
+                            result = await self._execute(step)
                         if type(result) is Queued and isinstance(step, Acquire):
                             self._keeping.wait(step.key, step.attempt)
                 except errors.StoreError as error:
@@ -381,9 +403,25 @@ class AsyncLease(BaseLease):
             self._lost.set()
         return self._lost
 
-    async def release(self) -> None:
-        """Give the lock back. Raise `LeaseLost` if we had lost it, `NotHeld` if it is not ours to release."""
-        await self._client._run(self._releasing(self._client))  # noqa: SLF001
+    async def fence(self, connection: Any) -> None:
+        """Make the transaction that is open on *connection* safe: see `Lease.fence`.
+
+        The connection may be psycopg's or SQLAlchemy's for asyncio as well.
+        """
+        answer = await self._client._within(connection, self._fencing())  # noqa: SLF001
+        if isinstance(answer, NotHeld):
+            explained = await self._client._ask(self._explaining())  # noqa: SLF001
+            self._lose_in_transaction(self._client, explained.leases[0])
+
+    async def release(self, *, within: Any = None) -> None:
+        """Give the lock back: see `Lease.release`."""
+        if within is None:
+            await self._client._run(self._releasing(self._client))  # noqa: SLF001
+            return
+        answer = await self._client._within(within, self._leaving())  # noqa: SLF001
+        if isinstance(answer, NotHeld):
+            self._lose_in_transaction(self._client, answer)
+        self._left()
 
     async def __aenter__(self) -> AsyncLease:
         self.check()
@@ -412,6 +450,8 @@ class AsyncLease(BaseLease):
         if self._cancelled and body is not None:
             # As in asyncio.timeout: it was our cancellation, unless somebody else wants the task to end.
             lost_it = body.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
+        if self._leave_to_transaction(self._client) and not lost_it:
+            return
         try:
             await self.release()
         except errors.HoldfastError as problem:

@@ -15,13 +15,17 @@ from holdfast.core.plans import Grant, Plan
 from holdfast.core.requests import (
     Acquire,
     Break,
+    Fence,
     History,
     Inspect,
+    LeaseAnswer,
     List,
     LockState,
     NotHeld,
     Release,
     Released,
+    Renew,
+    RenewLease,
     Request,
     Signal,
     Sweep,
@@ -32,7 +36,7 @@ from holdfast.keeping import CLIENT_CLOSED, KeeperThread
 from holdfast.log import log
 from holdfast.masking import signals_unblocked
 from holdfast.options import OnLost
-from holdfast.stores import default_url, open_store
+from holdfast.stores import default_url, open_store, shown
 from holdfast.stores.base import StoreOptions
 
 T = TypeVar("T")
@@ -62,7 +66,7 @@ class BaseClient:
 
     def __init__(
         self,
-        url: str | None,
+        url: Any,
         *,
         settings: Settings | None,
         ttl: Seconds | None,
@@ -74,9 +78,10 @@ class BaseClient:
         if settings is not None and not isinstance(settings, Settings):
             raise errors.SettingsError(f"settings is {settings!r}; it must be a Settings object")
         self.settings = replace(settings or Settings(), **changes)
-        self.url = default_url() if url is None else url
+        source = default_url() if url is None else url
+        self.url = source if isinstance(source, str) else shown(source)
         self._client = identity.new_client()
-        self._store = open_store(self.url, StoreOptions(self._client, self.settings.history))
+        self._store = open_store(source, StoreOptions(self._client, self.settings.history))
         self._closed = False
         self._start()
         exits.register(self)
@@ -101,7 +106,7 @@ class BaseClient:
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._keeping.kept())} leases"
-        return f"<{type(self).__name__} {self.url!r} {state}>"
+        return f"<{type(self).__name__} {shown(self.url)!r} {state}>"
 
     # Acquiring.
 
@@ -143,6 +148,11 @@ class BaseClient:
             claim=settings.claim,
         )
         return Wish(request, patience, most, renew, on_lost, owner is not None)
+
+    def _wish_within(self, key: str, **options: Any) -> Wish:
+        if options.get("timeout"):
+            raise errors.SettingsError("nobody waits inside a transaction: leave timeout out, or set it to 0")
+        return self._wish(key, **(options | {"timeout": 0}))
 
     def _acquiring(self, wish: Wish) -> Plan[Grant]:
         return plans.acquire(
@@ -326,8 +336,7 @@ class BaseLease:
             except Exception:  # noqa: BLE001 - it is the user's code
                 log().exception("on_lost of %r failed", self.key)
 
-    def _releasing(self, client: BaseClient) -> Generator[Any, Any, None]:
-        """Release as a plan: check, ask, and raise if the lease was lost meanwhile."""
+    def _check_ours_to_release(self) -> None:
         kept = self._kept
         if self._released:
             raise errors.NotHeld(self.key, "released already")
@@ -339,6 +348,50 @@ class BaseLease:
                 f"its owner is {self.owner}, not the current task or thread",
                 detail=self._travel_hint,
             )
+
+    # In a transaction of the caller's.
+
+    def _fencing(self) -> Fence:
+        self.check()
+        return Fence(self.key, self._kept.grant.attempt, self.token)
+
+    def _explaining(self) -> Renew:
+        """Return what to ask when a transaction has found that the lease is not ours."""
+        return Renew(leases=(RenewLease(self.key, self._kept.grant.attempt, self.token, self.ttl),))
+
+    def _lose_in_transaction(self, client: BaseClient, said: LeaseAnswer | NotHeld) -> NoReturn:
+        """Raise the loss that a transaction has met with."""
+        self._kept.lose(loss_reason(said.why), by=said.by, detail=said.reason)
+        client._keeping.drop(self._kept.grant.attempt)  # noqa: SLF001
+        client._keeping.tell(self._kept)  # noqa: SLF001
+        assert self._kept.lost is not None
+        raise self._kept.lost.copy()
+
+    def _leaving(self) -> Release:
+        """Return the release to be made part of a transaction."""
+        self._check_ours_to_release()
+        self.check()
+        return Release(self.key, self._kept.grant.attempt, self.token, self._kept.grant.retire)
+
+    def _left(self) -> None:
+        """Note that it is released once the transaction commits; the keeper renews until it is gone."""
+        self._kept.leaving = True
+
+    def _leave_to_transaction(self, client: BaseClient) -> bool:
+        """At the end of a block: leave the rest to the transaction that was to release it, if there is one.
+
+        If that is rolled back later, the lease ends with its ttl.
+        """
+        if not self._kept.leaving or self._released:
+            return False
+        client._keeping.drop(self._kept.grant.attempt)  # noqa: SLF001
+        self._released = True
+        return True
+
+    def _releasing(self, client: BaseClient) -> Generator[Any, Any, None]:
+        """Release as a plan: check, ask, and raise if the lease was lost meanwhile."""
+        kept = self._kept
+        self._check_ours_to_release()
         client._keeping.drop(kept.grant.attempt)  # noqa: SLF001
         if kept.lost is not None and kept.lost.reason == CLIENT_CLOSED:
             self._released = True
@@ -356,6 +409,8 @@ class BaseLease:
             raise
         self._released = True
         if isinstance(answer, NotHeld):
+            if answer.why == "already" and kept.leaving:  # the transaction has committed
+                return
             if answer.why == "already" and kept.lost is None:  # two at once
                 raise errors.NotHeld(self.key, "released already")
             kept.lose(loss_reason(answer.why), by=answer.by, detail=answer.reason)

@@ -26,6 +26,7 @@ from holdfast.core.requests import (
     List,
     LockState,
     LockView,
+    NotHeld,
     Queued,
     Request,
     Signal,
@@ -52,13 +53,14 @@ P = ParamSpec("P")
 class Holdfast(BaseClient):
     """Locks for threads and processes.
 
-    *url* names the store; without it, ``$HOLDFAST_URL`` or a file of this user's is used. Safe to share
+    *url* names the store; without it, ``$HOLDFAST_URL`` or a file of this user's is used. It may also be a
+    ``psycopg_pool.ConnectionPool`` or an SQLAlchemy engine, which then makes the connections. Safe to share
     between threads. Use it as a context manager, or call `close`, to release what is left.
     """
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Any | None = None,
         *,
         settings: Settings | None = None,
         ttl: Seconds | None = None,
@@ -84,16 +86,22 @@ class Holdfast(BaseClient):
         check_options(options)
         return Hold(self, key, options)
 
-    def acquire(self, key: str, **options: Unpack[HoldOptions]) -> Lease:
-        """Take the lock until `Lease.release`. The options are those of `hold`."""
+    def acquire(self, key: str, *, within: Any = None, **options: Unpack[HoldOptions]) -> Lease:
+        """Take the lock until `Lease.release`. The options are those of `hold`.
+
+        *within*: a connection to the store's database with an open transaction. The lock is taken when that
+        commits, and not if it is rolled back. Nobody waits there: `LockTimeout` is raised at once.
+        """
         check_options(options)
+        if within is not None:
+            return self._acquire(self._wish_within(key, **options), within)
         return self._acquire(self._wish(key, **options))
 
-    def try_acquire(self, key: str, **options: Unpack[LeaseOptions]) -> Lease | None:
-        """Take the lock if it is free; None if it is not. The options are those of `hold` but *timeout*."""
+    def try_acquire(self, key: str, *, within: Any = None, **options: Unpack[LeaseOptions]) -> Lease | None:
+        """Take the lock if it is free, else return None. The options are `acquire`'s without *timeout*."""
         check_try_options(options)
         try:
-            return self._acquire(self._wish(key, timeout=0, **options))
+            return self._acquire(self._wish(key, timeout=0, **options), within)
         except errors.LockTimeout:
             return None
 
@@ -237,11 +245,11 @@ class Holdfast(BaseClient):
 
     # Running plans.
 
-    def _acquire(self, wish: Wish) -> Lease:
+    def _acquire(self, wish: Wish, within: Any = None) -> Lease:
         plan = self._acquiring(wish)
         attempt = wish.request.attempt
         try:
-            grant = self._run(plan)
+            grant = self._run(plan, within)
             attempt = grant.attempt  # it may be a successor of the one we began with
             lease = Lease(self, self._keep(grant, wish), wish)
             if exits.told_to_end:
@@ -272,8 +280,8 @@ class Holdfast(BaseClient):
     def _ask(self, request: Request[A]) -> A:
         return self._run(ask(request, settings=self.settings, clock=boot_time, roll=random.random))
 
-    def _run(self, plan: Plan[T]) -> T:
-        """Do what a plan wants, step by step, in this thread."""
+    def _run(self, plan: Plan[T], within: Any = None) -> T:
+        """Do what a plan wants, step by step, in this thread. *within*: a transaction to acquire in."""
         waiting: str | None = None  # the attempt that can be signalled
         client = self._client
         try:
@@ -288,7 +296,10 @@ class Holdfast(BaseClient):
                             waiting = step.attempt
                             self._mailboxes[waiting] = queue.SimpleQueue()
                         self._check_open()
-                        result = self._store.execute(step)
+                        if within is not None and isinstance(step, Acquire):
+                            result = self._store.execute_within(within, step)
+                        else:
+                            result = self._store.execute(step)
                         if type(result) is Queued and isinstance(step, Acquire):
                             self._keeping.wait(step.key, step.attempt)
                         if exits.told_to_end and type(result) is not Granted:  # that has to be kept first
@@ -354,9 +365,33 @@ class Lease(BaseLease):
         lost: Lost = self.__dict__.setdefault("_lost", Lost(self._kept))  # atomic: one for all threads
         return lost
 
-    def release(self) -> None:
-        """Give the lock back. Raise `LeaseLost` if we had lost it, `NotHeld` if it is not ours to release."""
-        self._client._run(self._releasing(self._client))  # noqa: SLF001
+    def fence(self, connection: Any) -> None:
+        """Make the transaction that is open on *connection* safe: nobody else gets the lock before it ends.
+
+        Raise `LeaseLost` if somebody may have it already. Call it before the transaction's first read, and
+        whatever pauses and clocks do, no update is lost. *connection* is one to the store's own database, of
+        psycopg, PyMySQL, mysqlclient, sqlite3 or SQLAlchemy. In SQLite all other writers of the file wait.
+        """
+        if isinstance(self._within(connection, self._fencing()), NotHeld):
+            explained = self._client._ask(self._explaining())  # noqa: SLF001
+            self._lose_in_transaction(self._client, explained.leases[0])
+
+    def release(self, *, within: Any = None) -> None:
+        """Give the lock back. Raise `LeaseLost` if we had lost it, `NotHeld` if it is not ours to release.
+
+        *within*: a connection with an open transaction. The lock is released when that commits; if it is
+        rolled back, we still hold it.
+        """
+        if within is None:
+            self._client._run(self._releasing(self._client))  # noqa: SLF001
+        elif isinstance(answer := self._within(within, self._leaving()), NotHeld):
+            self._lose_in_transaction(self._client, answer)
+        else:
+            self._left()
+
+    def _within(self, connection: Any, request: Request[A]) -> A:
+        self._client._check_open()  # noqa: SLF001
+        return self._client._store.execute_within(connection, request)  # noqa: SLF001
 
     def __enter__(self) -> Lease:
         self.check()
@@ -368,6 +403,8 @@ class Lease(BaseLease):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._leave_to_transaction(self._client):
+            return
         try:
             self.release()
         except errors.HoldfastError as problem:

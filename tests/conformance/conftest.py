@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,7 +11,6 @@ from holdfast.core.requests import Client
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, StoreOptions
 from holdfast.testing.conformance import CLIENT, AsyncAdapter, MakeStore
-from tests.servers.postgres import PostgresServer
 
 
 def stores_of(url: str, wrap: Callable[[Store], Store]) -> Iterator[MakeStore]:
@@ -43,23 +41,9 @@ def memory_stores(way: Callable[[Store], Store], tmp_path: Path) -> Iterator[Mak
 
 @pytest.fixture
 def sqlite_stores(way: Callable[[Store], Store], tmp_path: Path) -> Iterator[MakeStore]:
-    yield from stores_of(f"sqlite:///{tmp_path}/locks.db", way)
-
-
-@pytest.fixture(scope="session")
-def postgres_locks(postgres_server: PostgresServer) -> Iterator[str]:
-    """A database with holdfast's tables, for all tests of a worker."""
-    url = postgres_server.create_database()
-    yield f"{url}{'&' if '?' in url else '?'}apply_schema=yes"
-    postgres_server.drop_database(url)
+    yield from stores_of(f"sqlite:///{tmp_path}/locks.db?busy_timeout=0.3", way)
 
 
 @pytest.fixture
-def postgres_stores(
-    way: Callable[[Store], Store], postgres_locks: str, postgres_server: PostgresServer
-) -> Iterator[MakeStore]:
+def postgres_stores(way: Callable[[Store], Store], postgres_locks: str) -> Iterator[MakeStore]:
     yield from stores_of(postgres_locks, way)
-    database = urlsplit(postgres_locks).path.strip("/")
-    for table in ("locks", "holds", "tickets", "ended", "history"):
-        postgres_server.execute(f"DELETE FROM holdfast_{table}", database)
-    postgres_server.execute("UPDATE holdfast_meta SET token_floor = 0", database)

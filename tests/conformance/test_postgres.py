@@ -1,7 +1,9 @@
 """The suite, put to PostgreSQL."""
 
+import psycopg
 import pytest
 
+from holdfast.stores.sql.options import split_url
 from holdfast.testing.conformance import MakeStore, StoreConformance
 
 
@@ -9,3 +11,7 @@ class TestPostgres(StoreConformance):
     @pytest.fixture
     def make_store(self, postgres_stores: MakeStore) -> MakeStore:
         return postgres_stores
+
+    @pytest.fixture
+    def connect(self, postgres_locks: str):
+        return lambda: psycopg.connect(split_url(postgres_locks)[0])

@@ -78,6 +78,21 @@ def test_trust_is_never_shortened_by_an_answer(keeper):
     assert kept.trusted_until == 109.0
 
 
+def test_a_lease_that_was_released_in_a_transaction_ends_without_a_word(keeper):
+    kept = keep(keeper)
+    kept.leaving = True
+    assert answer(keeper, LeaseAnswer("renewed", 10.0), asked=106.0) == ([], [])  # it was rolled back
+    assert answer(keeper, LeaseAnswer("lost", why="already"), asked=112.0) == ([], [])
+    assert kept.lost.reason == "released"
+    assert keeper.leases == {}
+
+
+def test_a_lease_that_was_to_be_released_in_a_transaction_can_still_be_lost(keeper):
+    kept = keep(keeper)
+    kept.leaving = True
+    assert answer(keeper, LeaseAnswer("lost", why="broken"), asked=106.0) == ([kept], [])
+
+
 def test_a_lost_lease_is_lost_at_once_and_for_good(keeper):
     kept = keep(keeper)
     lost, signals = answer(keeper, LeaseAnswer("lost", why="taken over"), asked=106.0)

@@ -32,6 +32,7 @@ class Kept:
     __slots__ = (
         "failures",
         "grant",
+        "leaving",
         "lost",
         "margin",
         "renew_at",
@@ -47,6 +48,7 @@ class Kept:
         self.renew_at = renew_at
         self.margin = margin
         self.stop_at = stop_at  # max_hold: no end later than this
+        self.leaving = False  # released in a caller's transaction, which may still be rolled back
         self.failures = 0
         self.trouble: str | None = None
         self.lost: errors.LeaseLost | None = None
@@ -169,7 +171,8 @@ class Keeper:
             elif said.outcome == "lost":
                 kept.lose(loss_reason(said.why), by=said.by, detail=said.reason)
                 self.drop(lease.attempt)
-                lost.append(kept)
+                if not (kept.leaving and said.why == "already"):  # as its holder wanted
+                    lost.append(kept)
             elif kept.lost is None:
                 self._extend(kept, lease.ttl, asked)
         signals: list[Signal] = []

@@ -122,6 +122,16 @@ class Break(Request["Broken | NotHeld"]):
 
 
 @data
+class Fence(Request["Fenced | NotHeld"]):
+    """Pin a lease to the end of the caller's own transaction, which is open: see Fencing in the protocol."""
+
+    key: str
+    attempt: str
+    token: int
+    now: float | None = None
+
+
+@data
 class Inspect(Request["LockView | None"]):
     """Look at one lock; None if the key was never used, or long ago."""
 
@@ -250,6 +260,13 @@ class Broken:
 
     holder: Holder
     next: str | None = None
+
+
+@data
+class Fenced:
+    """Nobody else is granted the lock before the caller's transaction has ended."""
+
+    token: int
 
 
 @data

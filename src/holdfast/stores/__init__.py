@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import SettingsError, StoreMisconfigured
 
 if TYPE_CHECKING:
-    from holdfast.stores.base import Store, StoreOptions
+    from holdfast.stores.base import Store, StoreOptions, Tables
 
 ENTRY_POINTS = "holdfast.stores"
 
@@ -46,14 +46,15 @@ def default_url() -> str:
     return f"sqlite:///{quote(str(folder / 'locks.db'))}"
 
 
-def open_store(url: str, options: StoreOptions) -> Store:
+def open_store(url: Any, options: StoreOptions) -> Store:
     """Return the store that *url* names, not yet connected.
 
-    Third parties add a scheme with an entry point in the group ``holdfast.stores`` whose value is a
-    callable ``(url, options) -> Store``.
+    Instead of a url it may be a ``psycopg_pool.ConnectionPool`` or an SQLAlchemy engine: then the store's
+    connections come from there. Third parties add a scheme with an entry point in the group
+    ``holdfast.stores`` whose value is a callable ``(url, options) -> Store``.
     """
     if not isinstance(url, str):
-        raise SettingsError(f"the store's url is {url!r}; it must be a string such as 'sqlite:///locks.db'")
+        return _store_from(url, options)
     scheme, colon, _ = url.partition("://")
     if not colon:
         raise SettingsError(f"{url!r} is no url; for a file write 'sqlite:///{url}'")
@@ -67,3 +68,41 @@ def open_store(url: str, options: StoreOptions) -> Store:
     known = ", ".join(f"{name}://" for name in sorted(_BUILT_IN))
     # Without the url itself: it may have a password in it.
     raise SettingsError(f"there is no store for {scheme}:// in this release; there are {known}, and plugins'")
+
+
+def shown(source: Any) -> str:
+    """Return what *source*, a url or a pool or an engine, may be called in public: without a password."""
+    if not isinstance(source, str):
+        return f"{type(source).__name__} {getattr(source, 'url', '')}".rstrip()  # engines hide theirs
+    place, mark, options = source.partition("?")
+    scheme, colon, rest = place.partition("://")
+    account, at, where = rest.rpartition("@")
+    if at and ":" in account:
+        place = f"{scheme}{colon}{account.partition(':')[0]}:***@{where}"
+    return place if "@" in options else f"{place}{mark}{options}"
+
+
+def open_tables(url: str, options: StoreOptions) -> Tables:
+    """Return the tables of the store that *url* names, to look after them."""
+    scheme = url.partition("://")[0].lower()
+    if scheme == "sqlite":
+        from holdfast.stores.sqlite.tables import SQLiteTables
+
+        return SQLiteTables(url, options)
+    store = open_store(url, options)  # complains if there is no such store
+    if (tables := getattr(store, "tables", None)) is None:
+        raise SettingsError(f"{scheme}:// has no tables of its own")
+    return tables()  # type: ignore[no-any-return]
+
+
+def _store_from(source: Any, options: StoreOptions) -> Store:
+    """Return a store whose connections come from a pool or an engine."""
+    if hasattr(source, "getconn") and hasattr(source, "putconn"):
+        return import_module(_BUILT_IN["postgresql"]).from_pool(source, options)  # type: ignore[no-any-return]
+    dialect = getattr(getattr(source, "dialect", None), "name", None)
+    if hasattr(source, "raw_connection") and dialect in _BUILT_IN and dialect != "sqlite":
+        return import_module(_BUILT_IN[dialect]).from_engine(source, options)  # type: ignore[no-any-return]
+    raise SettingsError(
+        f"the store's url is {source!r}; it must be a string such as 'sqlite:///locks.db', a"
+        " psycopg_pool.ConnectionPool, or an SQLAlchemy engine for PostgreSQL or MySQL"
+    )

@@ -7,11 +7,14 @@ methods. Stores know `holdfast.core` and one driver, never each other and never 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast.core.data import data
 from holdfast.core.events import HistoryLevel
 from holdfast.core.requests import Client, Request, Signal
+
+if TYPE_CHECKING:
+    import asyncio
 
 A = TypeVar("A")
 Listener = Callable[[Signal], None]
@@ -44,6 +47,10 @@ class Traits:
     blocking: bool  # answering may wait for a disk or a network: not on an event loop's thread
     repeats: bool  # the transport may deliver a request twice by itself
     lanes: int = 1  # how many requests it is worth having under way at once
+    transactions: bool = False  # requests can be part of a caller's own transaction
+    pins: bool = (
+        False  # a fence in one stops nobody but who would take over that key; else it stops all writers
+    )
 
 
 class Store(Protocol):
@@ -57,6 +64,15 @@ class Store(Protocol):
 
     def execute(self, request: Request[A]) -> A:
         """Answer *request*, and signal whoever is concerned. Raise a `StoreError` if that fails."""
+
+    def execute_within(
+        self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None
+    ) -> A:
+        """Answer a `Fence`, `Release` or `Acquire` inside the transaction that is open on *connection*.
+
+        It takes effect when the caller commits. *loop* runs the coroutines of an asyncio driver's connection.
+        Raise `SettingsError` if that cannot be: not this database, no transaction, or a store without any.
+        """
 
     def listen(self, listener: Listener) -> None:
         """Call *listener*, from any thread, with the signals for this store's client."""
@@ -75,6 +91,25 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of connections and threads."""
+
+
+class Tables(Protocol):
+    """The tables of a store, for those who look after them."""
+
+    def status(self) -> str:
+        """Return the version in words."""
+
+    def script(self) -> str:
+        """Return the SQL that makes them."""
+
+    def apply(self) -> None:
+        """Make them, or bring them up to this release's version."""
+
+    def held(self) -> int:
+        """Return how many locks are held, as far as there are tables."""
+
+    def drop(self) -> int:
+        """Remove the tables; return how many there were."""
 
 
 def micros(seconds: float) -> int:

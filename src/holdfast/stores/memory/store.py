@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast.clock import boot_time
 from holdfast.core import keys
@@ -58,6 +58,9 @@ from holdfast.stores.base import (
     micros,
 )
 from holdfast.stores.memory.state import Ended, Hold, Lock, Post, Shard, Ticket, World
+
+if TYPE_CHECKING:
+    import asyncio
 
 A = TypeVar("A")
 
@@ -116,6 +119,14 @@ class MemoryStore:
             if listener := self._world.listeners.get(instance):
                 listener(signal)
         return cast("A", answer)
+
+    def execute_within(
+        self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None
+    ) -> A:
+        """Refuse: there are no transactions in memory."""
+        raise SettingsError(
+            "memory:// has no transactions to be part of; use a database, or the token itself"
+        )
 
     def listen(self, listener: Listener) -> None:
         """Call *listener* with the signals for this client."""

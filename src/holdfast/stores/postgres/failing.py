@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from holdfast import errors
-from holdfast.stores.sql.session import Conflict
+from holdfast.stores.sql.session import Conflict, RowLocked
 
 # The first entry that a state begins with decides. Whenever the server sends an error, it has rolled back. So
 # nothing here is unknown: that is only a line that breaks, or an answer that does not come.
 _MEANINGS: tuple[tuple[str, type[errors.StoreError], str], ...] = (
     ("40", Conflict, "another transaction was in the way"),  # serialization failure, deadlock
-    ("55P03", Conflict, "the row stayed locked for longer than lock_timeout"),
+    ("55P03", RowLocked, "the row stayed locked for longer than lock_timeout"),
     ("23505", Conflict, "somebody else inserted the same row at the same moment"),
     ("57014", errors.StoreUnavailable, "the statement took longer than statement_timeout, or was cancelled"),
     ("57P0", errors.StoreUnavailable, "the server is shutting down or starting up"),

@@ -12,6 +12,8 @@ from holdfast.stores.sql.options import ServerOptions
 SCHEMA = schema_versions("holdfast.stores.postgres")
 VERSION = SCHEMA[-1][0]
 
+TABLES = ("meta", "locks", "holds", "tickets", "ended", "history")
+
 _OURS = re.compile(r"\bholdfast_")
 _LOCK = 7_205_759_403_792_794  # of those who apply the schema at the same moment; any number
 
@@ -73,10 +75,11 @@ def apply(session: PostgresSession, server: ServerOptions) -> tuple[int | None, 
     return found, VERSION
 
 
-def drop(session: PostgresSession, server: ServerOptions) -> None:
-    """Drop the tables, and with them every lock."""
+def drop(session: PostgresSession, server: ServerOptions) -> int:
+    """Drop the tables, and with them every lock. Return how many there were."""
     where = f'"{server.schema}".' if server.schema else ""
-    tables = ", ".join(
-        f"{where}{server.prefix}{name}" for name in ("meta", "locks", "holds", "tickets", "ended", "history")
-    )
-    session.script(f"DROP TABLE IF EXISTS {tables}")
+    tables = [f"{where}{server.prefix}{name}" for name in TABLES]
+    there = ", ".join(f"to_regclass('{table}')" for table in tables)
+    found = session.script(f"SELECT num_nonnulls({there})")
+    session.script(f"DROP TABLE IF EXISTS {', '.join(tables)}")
+    return int(found[0][0] or 0)

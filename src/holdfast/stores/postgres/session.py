@@ -225,7 +225,7 @@ class PostgresSession:
         results: list[Any] = []
         while True:
             if pg.flush():
-                self._wait(deadline, select.POLLIN | select.POLLOUT)
+                self._poll_until(deadline, select.POLLIN | select.POLLOUT)
                 pg.consume_input()
                 continue
             while not pg.is_busy():
@@ -239,10 +239,10 @@ class PostgresSession:
                 if pg.status != pq.ConnStatus.OK:
                     raise psycopg.OperationalError(result.error_message or "the server has closed it")
                 results.append(result)
-            self._wait(deadline, select.POLLIN)
+            self._poll_until(deadline, select.POLLIN)
             pg.consume_input()
 
-    def _wait(self, deadline: float, events: int) -> None:
+    def _poll_until(self, deadline: float, events: int) -> None:
         self._poll.modify(self._pg.socket, events)
         left = deadline - time.monotonic()
         if left <= 0 or not self._poll.poll(left * 1000):

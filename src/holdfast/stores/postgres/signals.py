@@ -64,18 +64,19 @@ class Notifications:
             return
         with self._mutex:
             if self._thread is None:
+                # Known only once it runs: an interrupt in between leaves nobody that could be waited for. Of
+                # two that run, the one whose socket nobody has any more ends.
                 ours, theirs = socket.socketpair()
-                self._stop = ours
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._run, args=(theirs, self._ready), name="holdfast-listener", daemon=True
                 )
                 try:
-                    self._thread.start()
+                    thread.start()
                 except RuntimeError:  # no more threads, or the interpreter is ending
-                    self._thread = None
                     ours.close()
                     theirs.close()
                     return
+                self._thread, self._stop = thread, ours
         self._ready.wait(START)
 
     def after_fork(self, instance: str) -> None:

@@ -179,6 +179,23 @@ UPDATE holdfast_tickets AS t
  WHERE t.lock_key = a.key COLLATE "C" AND t.attempt = a.attempt COLLATE "C"
 RETURNING a.place;
 
+-- name: fence
+-- In the caller's transaction, to its end: renewing and queueing pass, a grant waits, because it changes the token.
+SELECT 1 FROM holdfast_locks WHERE lock_key = :key AND token = :token FOR KEY SHARE;
+
+-- name: fence_seen
+SELECT 1 FROM holdfast_locks WHERE lock_key = :key AND token = :token;
+
+-- name: fence_alive
+SELECT 1 FROM holdfast_locks AS l
+  LEFT JOIN holdfast_holds AS h ON l.holds > 0 AND h.lock_key = l.lock_key AND h.attempt = :attempt
+ WHERE l.lock_key = :key AND l.token = :token
+   AND CASE l.holds WHEN 0 THEN l.attempt = :attempt ELSE h.attempt IS NOT NULL END
+   AND coalesce(h.expires_at, l.expires_at) > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+
+-- name: store_id
+SELECT store_id FROM holdfast_meta WHERE id = 1;
+
 -- name: inspect
 SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
   FROM holdfast_locks WHERE lock_key = :key AND token > 0;
@@ -261,6 +278,10 @@ DELETE FROM holdfast_history_rest
  WHERE (lock_key, number, at) IN (SELECT lock_key, number, at FROM holdfast_history_rest
                                    WHERE at <= :before ORDER BY at LIMIT :limit FOR UPDATE SKIP LOCKED)
 RETURNING 1;
+
+-- name: count_held
+SELECT count(*) FROM holdfast_locks
+ WHERE owner IS NOT NULL AND expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
 
 -- name: schema_version
 SELECT version FROM holdfast_meta WHERE id = 1;

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from holdfast import errors
+from holdfast.core.requests import Signal
 from holdfast.stores.base import StoreOptions, Traits
 
 try:
@@ -19,12 +20,14 @@ except ImportError as error:
     ) from error
 
 from holdfast.stores.postgres import failing, partitions, schema
-from holdfast.stores.postgres.session import NotPrepared, PostgresSession, Statement
+from holdfast.stores.postgres.session import CHANNEL, NotPrepared, PostgresSession, Statement
 from holdfast.stores.postgres.signals import Notifications
 from holdfast.stores.sql import Statements
+from holdfast.stores.sql.callers import Caller
 from holdfast.stores.sql.options import ServerOptions, split_url
 from holdfast.stores.sql.pool import Pool
 from holdfast.stores.sql.server import ServerStore
+from holdfast.stores.sql.tables import ServerTables
 
 Connect = Callable[[], "psycopg.Connection[Any]"]
 
@@ -36,7 +39,7 @@ CONNECT_TIMEOUT = 10
 # transaction loses it, and with it its hold on the row.
 _SESSION = """
 SET default_transaction_isolation = 'read committed';
-SET lock_timeout = '1s';
+SET lock_timeout = '500ms';
 SET statement_timeout = '8s';
 SET idle_in_transaction_session_timeout = '3s';
 """
@@ -82,6 +85,8 @@ def from_engine(engine: Any, options: StoreOptions) -> PostgresStore:
 class PostgresStore(ServerStore):
     """See the module."""
 
+    database = "postgresql"
+
     def __init__(
         self,
         options: StoreOptions,
@@ -92,7 +97,13 @@ class PostgresStore(ServerStore):
     ) -> None:
         self.server = server
         self.traits = Traits(
-            durable=True, signals=server.signals, blocking=True, repeats=False, lanes=server.pool_size
+            durable=True,
+            signals=server.signals,
+            blocking=True,
+            repeats=False,
+            lanes=server.pool_size,
+            transactions=True,
+            pins=True,
         )
         self._connect = connect
         self._lend_back = give_back
@@ -103,6 +114,26 @@ class PostgresStore(ServerStore):
             Pool(self._new_session, server.pool_size, server.request_timeout, keep=give_back is None),
             Notifications(listen if server.signals else None, options.client.instance, self._close),
         )
+
+    def tables(self) -> ServerTables:
+        """Return the tables, to look after them."""
+        return ServerTables(self, schema, self.server)
+
+    def sql(self, name: str) -> str:
+        """Return a statement for a caller's connection."""
+        return self.named(SQL[name])
+
+    def _signal_within(self, theirs: Caller, instance: str, signal: Signal) -> None:
+        payload = f"{signal.kind}\n{signal.key}\n{signal.attempt}\n{signal.expires_in}"
+        theirs.execute(SQL.notify, {"channel": f"{CHANNEL}{instance}", "payload": payload})
+
+    def _translate(self, error: Exception) -> errors.HoldfastError | None:
+        cause = getattr(error, "orig", error)  # SQLAlchemy wraps what the driver raised
+        if not isinstance(cause, psycopg.Error):
+            return None
+        if cause.sqlstate is None:
+            return failing.lost(str(cause), unknown=False)
+        return failing.translate(cause.sqlstate, str(cause))
 
     def named(self, text: str) -> str:
         """Return a statement with the names that the tables have here."""
@@ -151,7 +182,7 @@ class PostgresStore(ServerStore):
         return super()._again(error)
 
     def _keep_partitions(self, now: int, forget_before: int) -> None:
-        self._use(lambda session: partitions.keep(session, self.server, now, forget_before))
+        self.use(lambda session: partitions.keep(session, self.server, now, forget_before))
 
 
 def _connect(address: str) -> psycopg.Connection[Any]:

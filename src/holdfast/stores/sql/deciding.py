@@ -19,7 +19,7 @@ from holdfast.core.requests import (
     Withdrawn,
 )
 from holdfast.stores.base import micros
-from holdfast.stores.sql.row import LockRow
+from holdfast.stores.sql.row import PINNED_FOR, LockRow
 
 
 def acquire(lock: LockRow, request: Acquire) -> Granted | Queued | Busy | TooManyHolds | NotHeld:
@@ -56,6 +56,16 @@ def refuse(lock: LockRow, request: Acquire) -> Busy | None:
     if clear and lock.expires_at > lock.now and lock.attempt != request.attempt and not lock.ended():
         return Busy(lock.holder(), lock.expires_in())
     return None
+
+
+def put_off(lock: LockRow, request: Acquire) -> Queued | Busy:
+    """Refuse, or have asked again soon, because a transaction that is still open has the row.
+
+    Without a ticket: there is none to be had while the row cannot be written.
+    """
+    if request.wait:
+        return Queued(1, lock.holder(), PINNED_FOR / 1e6)
+    return Busy(lock.holder(), lock.expires_in())
 
 
 def release(lock: LockRow, request: Release) -> Released | NotHeld:

@@ -56,13 +56,8 @@ def split_url(url: str) -> tuple[str, ServerOptions]:
             apply_schema=_YES[ours.get("apply_schema", "off").lower()],
         )
     except (ValueError, KeyError) as error:
-        raise SettingsError(f"an option in {shown(url)} is no good: {error}") from error
+        raise SettingsError(f"an option in the url is no good: {error}") from error
     return urlunsplit(parts._replace(query=urlencode(rest))), options
-
-
-def shown(url: str) -> str:
-    """Return a url as it may be shown: without its password."""
-    return re.sub(r"(://[^/?#@:]*):[^/?#@]*@", r"\1:***@", url)
 
 
 def _whole(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -24,11 +25,21 @@ C = TypeVar("C", bound=Pooled)
 # Connections that a forked child inherited. To close one would say goodbye in the parent's name.
 _of_the_parent: list[Any] = []
 
+LONGEST_REST = 5.0  # how long a fork waits for whoever is taking a connection
+A_LOOK = 1.0  # how often one who waits looks whether a place was lost to an interrupt
+
+
+class Place:
+    """The right to one connection, while it is being made."""
+
 
 class Pool(Generic[C]):
     """At most *size* connections, the one used last first. Safe with threads.
 
     Without *keep* each is closed after use: they are borrowed from another pool.
+
+    What is lent is known by weak references only. Ctrl-C can hit between any two steps of the borrower, so
+    that nobody gives it back; a place is then free again when the garbage collector has been there.
     """
 
     def __init__(self, connect: Callable[[], C], size: int, timeout: float, *, keep: bool = True) -> None:
@@ -37,12 +48,20 @@ class Pool(Generic[C]):
         self._size = size
         self._timeout = timeout
         self._closed = False
+        self._rests = False
         self._start()
 
     def _start(self) -> None:
         self._idle: list[C] = []
-        self._open = 0
-        self._changed = threading.Condition(threading.Lock())
+        self._lent: weakref.WeakSet[Any] = weakref.WeakSet()
+        # Entered by its own: an interrupt in the Python code of a Condition's __enter__ leaves it locked.
+        self._mutex = threading.Lock()
+        self._changed = threading.Condition(self._mutex)
+
+    @property
+    def open(self) -> int:
+        """How many connections there are, or are being made."""
+        return len(self._idle) + len(self._lent)
 
     def take(self, *, urgent: bool = False) -> C:
         """Return a connection that nobody else uses, until it is given back or discarded.
@@ -51,31 +70,39 @@ class Pool(Generic[C]):
         """
         deadline = time.monotonic() + self._timeout
         while True:
-            with self._changed:
-                while not self._idle and self._open >= self._size and not urgent:
-                    if not self._changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
+            with self._mutex:
+                while not self._idle and len(self._lent) >= self._size and not urgent:
+                    left = deadline - time.monotonic()
+                    if left <= 0:
                         raise errors.StoreUnavailable(
                             f"all {self._size} connections were busy for {self._timeout:g} s;"
                             " set a larger pool_size in the url"
                         )
-                connection = self._idle.pop() if self._idle else None
-                if connection is None:
-                    self._open += 1  # a place for the one we are about to make
-            if connection is None:
-                break
-            if connection.is_alive():
-                return connection
-            self.discard(connection)
+                    self._changed.wait(min(left, A_LOOK))
+                taken: C | Place = self._idle.pop() if self._idle else Place()
+                self._lent.add(taken)
+            if isinstance(taken, Place):
+                return self._make(taken)
+            if taken.is_alive():
+                return taken
+            self.discard(taken)
+
+    def _make(self, place: Place) -> C:
         try:
-            return self._connect()
+            connection = self._connect()
         except BaseException:
-            self._leave()
+            self._leave(place)
             raise
+        with self._mutex:
+            self._lent.discard(place)
+            self._lent.add(connection)
+        return connection
 
     def give_back(self, connection: C) -> None:
         """Let others use a connection again."""
-        with self._changed:
-            if self._keep and self._open <= self._size and not self._closed:
+        with self._mutex:
+            if self._keep and self.open <= self._size and not self._closed:
+                self._lent.discard(connection)
                 self._idle.append(connection)
                 self._changed.notify()
                 return
@@ -83,12 +110,12 @@ class Pool(Generic[C]):
 
     def discard(self, connection: C) -> None:
         """Close a connection that cannot be used again."""
-        self._leave()
+        self._leave(connection)
         connection.close()
 
-    def _leave(self) -> None:
-        with self._changed:
-            self._open -= 1
+    def _leave(self, lent: C | Place) -> None:
+        with self._mutex:
+            self._lent.discard(lent)
             self._changed.notify()
 
     def reopen(self) -> None:
@@ -97,21 +124,25 @@ class Pool(Generic[C]):
 
     def close(self) -> None:
         """Close all connections that are not in use; the others follow when they are given back."""
-        with self._changed:
+        with self._mutex:
             self._closed = True
             idle, self._idle = self._idle, []
-            self._open -= len(idle)
         for connection in idle:
             connection.close()
 
     def before_fork(self) -> None:
         """Let nobody change the pool while the process forks."""
-        self._changed.acquire()
+        self._rests = False  # an interrupt while we wait must not leave what was true of the fork before
+        self._rests = self._mutex.acquire(timeout=LONGEST_REST)
 
     def after_fork_in_parent(self) -> None:
-        self._changed.release()
+        """Go on."""
+        rests, self._rests = self._rests, False
+        if rests:
+            self._mutex.release()
 
     def after_fork(self) -> None:
         """Begin anew in a forked child."""
         _of_the_parent.extend(self._idle)
+        _of_the_parent.extend(self._lent)
         self._start()

@@ -303,6 +303,12 @@ class LockRow:
         self.owner, self.instance, self.host, self.pid = owner, instance, host, pid
         self.attempt, self.claimed, self.granted_at, self.expires_at = attempt, claimed, self.now, end
 
+    def call_head(self) -> None:
+        """Have the head ask, where the lock was freed but cannot be handed over yet."""
+        for head in self._head(1)[:1]:
+            if self.owner is None:
+                self._post.append((head.instance, Signal("granted", self.key, head.attempt)))
+
     # Tickets.
 
     def queue(self, request: Acquire) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from holdfast.core.events import Event, HistoryLevel
 from holdfast.core.requests import (
@@ -17,6 +17,7 @@ from holdfast.core.requests import (
     Broken,
     Busy,
     Client,
+    Fence,
     Granted,
     History,
     Inspect,
@@ -41,12 +42,17 @@ from holdfast.core.requests import (
     Withdraw,
     Withdrawn,
 )
+from holdfast.errors import HoldfastError
 from holdfast.stores.base import Listener, StoreOptions, Traits, micros
-from holdfast.stores.sql import deciding, views
+from holdfast.stores.sql import deciding, views, within
+from holdfast.stores.sql.callers import Caller, caller
 from holdfast.stores.sql.pool import Pool
 from holdfast.stores.sql.row import LockRow, Post
 from holdfast.stores.sql.run import Row
-from holdfast.stores.sql.session import Conflict, Session, Transaction
+from holdfast.stores.sql.session import Conflict, RowLocked, Session, Transaction
+
+if TYPE_CHECKING:
+    import asyncio
 
 A = TypeVar("A")
 
@@ -74,12 +80,14 @@ class ServerStore:
     """See the module. Connections come from a pool; any number of threads may ask."""
 
     traits: Traits
+    database: str  # as callers' connections name it
 
     def __init__(self, options: StoreOptions, pool: Pool[Any], signals: Signals) -> None:
         self._client = options.client
         self._level: HistoryLevel = options.history
         self._pool = pool
         self._signals = signals
+        self._store_id: str | None = None
         self._contended: dict[str, str] = {}  # key → the attempt of ours that was queued there last
         self._answer: dict[type, Callable[[Any], Any]] = {
             Acquire: self._acquire,
@@ -96,7 +104,7 @@ class ServerStore:
     def open(self) -> None:
         """Connect, and check the tables."""
         self._pool.reopen()
-        self._use(self._check_schema)
+        self.use(self._check_schema)
 
     def _check_schema(self, session: Any) -> None:
         raise NotImplementedError
@@ -104,6 +112,54 @@ class ServerStore:
     def execute(self, request: Request[A]) -> A:
         """Answer *request*, and wake whoever is concerned."""
         return cast("A", self._answer[type(request)](request))
+
+    def execute_within(
+        self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None
+    ) -> A:
+        """Answer *request* inside the caller's transaction."""
+        theirs = caller(connection, self.database, loop)
+        if isinstance(request, Acquire):
+            # A row that all can see, so that a renewal finds it locked and not missing before they commit.
+            self.use(
+                lambda session: session.fetch("ensure_lock", {"key": request.key, "now": _given(request.now)})
+            )
+        try:
+            answer, post = within.answer(theirs, request, self, self._level)
+            for instance, signal in post:
+                self._signal_within(theirs, instance, signal)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            if (known := self._translate(error)) is None:
+                raise
+            raise known from error
+        return cast("A", answer)
+
+    def _signal_within(self, theirs: Caller, instance: str, signal: Signal) -> None:
+        """Wake a client when the caller commits, if the database can do that."""
+
+    def _translate(self, error: Exception) -> HoldfastError | None:
+        """Return our error for one of the driver's."""
+        raise NotImplementedError
+
+    def sql(self, name: str) -> str:
+        """Return a statement with the names that the tables have here."""
+        raise NotImplementedError
+
+    def is_alive(self, request: Fence) -> bool:
+        """Tell whether a lease is alive, by what is committed."""
+
+        def look(session: Session) -> bool:
+            lock = self._look(session, request)
+            return lock.token == request.token and lock.find_hold() is not None
+
+        return self.use(look)
+
+    def store_id(self) -> str:
+        """Return what tells our tables from all others."""
+        if self._store_id is None:
+            self._store_id = cast("str", self._fetch("store_id")[0][0])
+        return self._store_id
 
     def listen(self, listener: Listener) -> None:
         """Call *listener* with the signals for this client."""
@@ -136,15 +192,19 @@ class ServerStore:
 
     def _acquire(self, request: Acquire) -> Granted | Queued | Busy | TooManyHolds | NotHeld:
         key, attempt = request.key, request.attempt
-        if self._level != "all" and (granted := self._acquire_fast(request)):  # else it goes into the history
-            return granted
-        if not request.wait and (busy := self._peek(request)):
-            return busy
-        if request.wait:
-            self._signals.hang_up_bell()
-        answer = self._on_key(
-            key, attempt, request.now, lambda lock: deciding.acquire(lock, request), create=True
-        )
+        try:
+            if self._level != "all" and (granted := self._acquire_fast(request)):  # else into the history
+                return granted
+            if not request.wait and (busy := self._peek(request)):
+                return busy
+            if request.wait:
+                self._signals.hang_up_bell()
+            answer = self._on_key(
+                key, attempt, request.now, lambda lock: deciding.acquire(lock, request), create=True
+            )
+        except RowLocked:
+            # A caller's open transaction is about to take or free the lock. Whoever waits asks again soon.
+            answer = self.use(lambda session: deciding.put_off(self._look(session, request), request))
         if isinstance(answer, Queued | Busy):
             self._expect_contention(key, attempt)
         return answer
@@ -180,12 +240,10 @@ class ServerStore:
 
     def _peek(self, request: Acquire) -> Busy | None:
         """Refuse a try without locking the row, if that can be seen."""
-        return self._use(
-            lambda session: deciding.refuse(
-                LockRow(Peek(session), request.key, _given(request.now), self._level, [], request.attempt),
-                request,
-            )
-        )
+        return self.use(lambda session: deciding.refuse(self._look(session, request), request))
+
+    def _look(self, session: Session, request: Acquire | Fence) -> LockRow:
+        return LockRow(Peek(session), request.key, _given(request.now), self._level, [], request.attempt)
 
     def _expect_contention(self, key: str, attempt: str) -> None:
         """Remember that the fast path would fail on this key, and cost a round trip for nothing.
@@ -256,16 +314,16 @@ class ServerStore:
             run.commit([each for each in post if each[0] != self._client.instance], lazily=lazily)
             return answer, post
 
-        answer, post = self._use(work, urgent=urgent)
+        answer, post = self.use(work, urgent=urgent)
         for instance, signal in post:
             if instance == self._client.instance:  # no database is needed for that
                 self._signals.deliver(signal)
         return answer
 
     def _fetch(self, name: str, /, **parameters: Any) -> list[Row]:
-        return self._use(lambda session: session.fetch(name, parameters))
+        return self.use(lambda session: session.fetch(name, parameters))
 
-    def _use(self, work: Callable[[Any], A], *, urgent: bool = False) -> A:
+    def use(self, work: Callable[[Any], A], *, urgent: bool = False) -> A:
         """Do something with a connection; again, if the database rolled it back because of somebody else."""
         for tries in range(1, TRIES + 1):
             session = self._pool.take(urgent=urgent)
@@ -286,7 +344,7 @@ class ServerStore:
 
     def _again(self, error: BaseException) -> bool:
         """Tell whether trying again at once is likely to work."""
-        return isinstance(error, Conflict)
+        return isinstance(error, Conflict) and not isinstance(error, RowLocked)
 
     # Many keys at once.
 
@@ -375,7 +433,7 @@ class ServerStore:
         return found
 
     def _peek_hold(self, ticket: RefreshTicket, now: float | None) -> bool:
-        return self._use(
+        return self.use(
             lambda session: (
                 LockRow(Peek(session), ticket.key, _given(now), self._level, [], ticket.attempt).find_hold()
                 is not None
@@ -397,7 +455,7 @@ class ServerStore:
         return places
 
     def _fetch_urgently(self, name: str, /, **parameters: Any) -> list[Row]:
-        return self._use(lambda session: session.fetch(name, parameters), urgent=True)
+        return self.use(lambda session: session.fetch(name, parameters), urgent=True)
 
     def _sweep(self, request: Sweep) -> Swept:
         limit, given = request.limit, request.now

@@ -15,6 +15,10 @@ class Conflict(errors.StoreUnavailable):
     """The database rolled us back because of somebody else. Trying again at once is likely to work."""
 
 
+class RowLocked(Conflict):
+    """Somebody keeps the row locked, for longer than any request of ours does: a caller's transaction."""
+
+
 class Session(Protocol):
     """A connection. Raises only `StoreError`: after `OutcomeUnknown` or a broken line it is of no use."""
 

@@ -113,7 +113,7 @@ class Database:
             self._in_turn(self._prepare)
         except sqlite3.Error as error:
             self.close()
-            raise self._translate(error) from error
+            raise self.translate(error) from error
         except BaseException:  # also an interrupt: a connection that is not prepared must not be used
             self.close()
             raise
@@ -124,7 +124,7 @@ class Database:
             return self._connected().execute(statement, parameters).fetchall()
         except sqlite3.Error as error:
             if not _is_busy(error):
-                raise self._translate(error) from error
+                raise self.translate(error) from error
         return self._in_turn(lambda: self._connected().execute(statement, parameters).fetchall())
 
     def transact(self, work: Callable[[Transaction], T]) -> T:
@@ -137,7 +137,7 @@ class Database:
         except BaseException as error:
             self._roll_back(connection)
             if isinstance(error, sqlite3.Error):
-                raise self._translate(error) from error
+                raise self.translate(error) from error
             raise
         return result
 
@@ -167,7 +167,7 @@ class Database:
             connection.execute(SQL.begin)
         except sqlite3.Error as error:
             if not _is_busy(error):
-                raise self._translate(error) from error
+                raise self.translate(error) from error
             self._in_turn(lambda: connection.execute(SQL.begin))
 
     @staticmethod
@@ -185,7 +185,7 @@ class Database:
                 return call()
             except sqlite3.Error as error:
                 if not _is_busy(error) or time.monotonic() >= deadline:
-                    raise self._translate(error) from error
+                    raise self.translate(error) from error
             if tries <= YIELDS:
                 _give_way()
             else:
@@ -230,7 +230,7 @@ class Database:
             )
         return version
 
-    def _translate(self, error: sqlite3.Error) -> errors.StoreError:
+    def translate(self, error: sqlite3.Error) -> errors.StoreError:
         code = getattr(error, "sqlite_errorcode", None)
         kind, advice = _ERRORS.get((code or 0) & 0xFF, (errors.StoreError, ""))
         if kind is errors.StoreError and "no such table" in str(error):

@@ -140,6 +140,30 @@ SELECT l.expires_at, l.holds, t.attempt, t.expires_at
         AND t.number = (SELECT min(number) FROM holdfast_tickets AS h WHERE h.lock_key = l.lock_key)
  WHERE l.lock_key = :key;
 
+-- name: lock_row
+-- In a caller's transaction: become the writer, whatever it has done so far.
+UPDATE holdfast_meta SET id = id WHERE id = 1 AND :key IS NOT NULL;
+
+-- name: probe_pin
+SELECT 1 WHERE :key IS NOT NULL;
+
+-- name: fence
+-- In the caller's transaction, to its end: it becomes the file's only writer.
+UPDATE holdfast_locks SET token = token WHERE lock_key = :key AND token = :token RETURNING 1;
+
+-- name: fence_seen
+SELECT 1 FROM holdfast_locks WHERE lock_key = :key AND token = :token;
+
+-- name: fence_alive
+SELECT 1 FROM holdfast_locks AS l
+  LEFT JOIN holdfast_holds AS h ON l.holds > 0 AND h.lock_key = l.lock_key AND h.attempt = :attempt
+ WHERE l.lock_key = :key AND l.token = :token
+   AND CASE l.holds WHEN 0 THEN l.attempt = :attempt ELSE h.attempt IS NOT NULL END
+   AND coalesce(h.expires_at, l.expires_at) > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER));
+
+-- name: store_id
+SELECT store_id FROM holdfast_meta WHERE id = 1;
+
 -- name: inspect
 SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
   FROM holdfast_locks WHERE lock_key = :key;

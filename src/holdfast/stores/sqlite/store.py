@@ -7,10 +7,11 @@ one connection write at a time, so nothing can come between.
 from __future__ import annotations
 
 import math
+import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import parse_qsl, unquote
 
 from holdfast import errors
@@ -21,6 +22,7 @@ from holdfast.core.requests import (
     Broken,
     Busy,
     Client,
+    Fence,
     Granted,
     History,
     Inspect,
@@ -41,12 +43,16 @@ from holdfast.core.requests import (
     Withdrawn,
 )
 from holdfast.stores.base import Listener, StoreOptions, Traits, micros
-from holdfast.stores.sql import deciding, views
+from holdfast.stores.sql import deciding, views, within
+from holdfast.stores.sql.callers import caller
 from holdfast.stores.sql.row import LockRow, Post
 from holdfast.stores.sql.run import Row
 from holdfast.stores.sqlite import batch
 from holdfast.stores.sqlite.database import SQL, Database, Run, Transaction
 from holdfast.stores.sqlite.signals import SUPPORTED, Doorbells
+
+if TYPE_CHECKING:
+    import asyncio
 
 A = TypeVar("A")
 
@@ -91,7 +97,7 @@ def from_url(url: str, options: StoreOptions) -> SQLiteStore:
 class SQLiteStore:
     """See the module. One connection, used by one thread at a time."""
 
-    traits = Traits(durable=True, signals=SUPPORTED, blocking=True, repeats=False)
+    traits = Traits(durable=True, signals=SUPPORTED, blocking=True, repeats=False, transactions=True)
 
     def __init__(
         self, path: Path, options: StoreOptions, *, synchronous: str = "normal", busy_timeout: float = 5.0
@@ -128,6 +134,42 @@ class SQLiteStore:
         for instance, signal in post:
             self._doorbells.ring(instance, signal)
         return cast("A", answer)
+
+    def execute_within(
+        self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None
+    ) -> A:
+        """Answer *request* inside the caller's transaction, which becomes the file's only writer."""
+        theirs = caller(connection, "sqlite", loop)
+        try:
+            # Whoever is concerned would find nothing yet: they learn of it by their heartbeat.
+            answer, _ = within.answer(theirs, request, self, self._level)
+        except errors.HoldfastError:
+            raise
+        except Exception as error:
+            cause = getattr(error, "orig", error)  # SQLAlchemy wraps what the driver raised
+            if not isinstance(cause, sqlite3.Error):
+                raise
+            raise self._database.translate(cause) from error
+        return cast("A", answer)
+
+    def sql(self, name: str) -> str:
+        """Return a statement for a caller's connection."""
+        return SQL[name]
+
+    def is_alive(self, request: Fence) -> bool:
+        """Tell whether a lease is alive, by what is committed."""
+        with self._mutex:
+            lock = self._look(request)
+            return lock.token == request.token and lock.find_hold() is not None
+
+    def store_id(self) -> str:
+        """Return what tells this file from all others."""
+        with self._mutex:
+            return cast("str", self._database.fetch(SQL.store_id, {})[0][0])
+
+    def _look(self, request: Acquire | Fence) -> LockRow:
+        now = None if request.now is None else micros(request.now)
+        return LockRow(Run(self._database.fetch), request.key, now, self._level, [], request.attempt)
 
     def listen(self, listener: Listener) -> None:
         """Call *listener* with the signals for this client."""
@@ -201,9 +243,7 @@ class SQLiteStore:
 
     def _peek(self, request: Acquire) -> Busy | None:
         """Refuse a try without becoming the writer, if that can be seen."""
-        now = None if request.now is None else micros(request.now)
-        lock = LockRow(Run(self._database.fetch), request.key, now, self._level, [], request.attempt)
-        return deciding.refuse(lock, request)
+        return deciding.refuse(self._look(request), request)
 
     def _expect_contention(self, key: str, attempt: str) -> None:
         """Remember that the fast paths would fail on this key, and cost a commit each for nothing.

@@ -33,6 +33,7 @@ _MODULES = (
     "asking",
     "being",
     "breaking",
+    "fencing",
     "handing_over",
     "holding",
     "keeping_promises",
@@ -61,6 +62,7 @@ from holdfast.testing.conformance.asking import (
 )
 from holdfast.testing.conformance.being import Being
 from holdfast.testing.conformance.breaking import Breaking
+from holdfast.testing.conformance.fencing import Connect, Fencing
 from holdfast.testing.conformance.handing_over import HandingOver
 from holdfast.testing.conformance.holding import Holding
 from holdfast.testing.conformance.keeping_promises import KeepingPromises
@@ -93,6 +95,7 @@ class StoreConformance(
     HandingOver,
     Withdrawing,
     Breaking,
+    Fencing,
     Looking,
     Remembering,
     Sweeping,
@@ -107,6 +110,14 @@ class StoreConformance(
     def make_store(self) -> MakeStore:
         """Return a function that opens a client's store. To be overridden."""
         raise NotImplementedError("override make_store: a function (client, history) -> opened Store")
+
+    @pytest.fixture
+    def connect(self) -> Connect:
+        """Return a function that opens a driver's connection to the store's database, autocommit off.
+
+        To be overridden, but for a store without transactions.
+        """
+        return None
 
     @pytest.fixture
     def store(self, make_store: MakeStore) -> Store:

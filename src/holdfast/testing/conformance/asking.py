@@ -243,6 +243,12 @@ class AsyncAdapter:
         """Answer *request* in a worker thread."""
         return self._run(asyncio.to_thread(self._store.execute, request))
 
+    def execute_within(
+        self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None
+    ) -> A:
+        """Answer *request* in the caller's thread, as an async client does for a driver that blocks."""
+        return self._store.execute_within(connection, request, loop)
+
     def listen(self, listener: Listener) -> None:
         """Call *listener* with the signals, as the store does."""
         self._store.listen(listener)

@@ -15,7 +15,14 @@ class Being:
     def test_a_store_says_what_it_is(self, ask: Asker) -> None:
         traits = ask.store.traits
         assert isinstance(traits, Traits)
-        for claim in (traits.durable, traits.signals, traits.blocking, traits.repeats):
+        for claim in (
+            traits.durable,
+            traits.signals,
+            traits.blocking,
+            traits.repeats,
+            traits.transactions,
+            traits.pins,
+        ):
             assert isinstance(claim, bool)
 
     def test_a_durable_store_outlives_its_clients(self, make_store: MakeStore) -> None:

@@ -3,7 +3,8 @@
 CREATE TABLE holdfast_meta (
     id           integer PRIMARY KEY CHECK (id = 1),
     version      integer NOT NULL,
-    token_floor  bigint NOT NULL       -- at least every token of a row that was swept away
+    token_floor  bigint NOT NULL,      -- at least every token of a row that was swept away
+    store_id     text NOT NULL         -- tells these tables from all others
 );
 
 -- One row a key. A lease with one hold lives in this row alone, so that taking and releasing a free
@@ -82,4 +83,4 @@ CREATE TABLE holdfast_history (
 CREATE INDEX holdfast_history_by_time ON holdfast_history (at);
 CREATE TABLE holdfast_history_rest PARTITION OF holdfast_history DEFAULT;
 
-INSERT INTO holdfast_meta (id, version, token_floor) VALUES (1, 1, 0);
+INSERT INTO holdfast_meta (id, version, token_floor, store_id) VALUES (1, 1, 0, gen_random_uuid()::text);

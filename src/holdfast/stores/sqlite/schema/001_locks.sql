@@ -3,7 +3,8 @@
 CREATE TABLE holdfast_meta (
     id           INTEGER PRIMARY KEY CHECK (id = 1),
     version      INTEGER NOT NULL,
-    token_floor  INTEGER NOT NULL      -- at least every token of a row that was swept away
+    token_floor  INTEGER NOT NULL,     -- at least every token of a row that was swept away
+    store_id     TEXT NOT NULL         -- tells these tables from all others
 );
 
 -- One row a key. A lease with one hold lives in this row alone, so that taking and releasing a free
@@ -76,4 +77,4 @@ CREATE TABLE holdfast_history (
 ) WITHOUT ROWID;
 CREATE INDEX holdfast_history_by_time ON holdfast_history (at);
 
-INSERT INTO holdfast_meta (id, version, token_floor) VALUES (1, 1, 0);
+INSERT INTO holdfast_meta (id, version, token_floor, store_id) VALUES (1, 1, 0, lower(hex(randomblob(16))));

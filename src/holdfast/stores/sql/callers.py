@@ -1,0 +1,253 @@
+"""Connections that belong to the caller: how statements of ours are run inside their open transactions.
+
+psycopg, sqlite3, PyMySQL, mysqlclient, and SQLAlchemy over any of them, by threads or by tasks. Whatever is
+done here is part of the caller's transaction, and ends with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.errors import SettingsError
+from holdfast.stores.sql.run import Row
+
+if TYPE_CHECKING:
+    import asyncio
+
+_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+
+
+class Caller(Protocol):
+    """A caller's connection, as far as we need it."""
+
+    database: str  # sqlite, postgresql, mysql
+
+    def execute(self, statement: str, parameters: dict[str, Any], /) -> list[Row]:
+        """Run a statement with ``:name`` parameters in their transaction, and return its rows."""
+
+    def changed(self) -> int:
+        """Return how many rows the last statement changed."""
+
+    def check(self) -> None:
+        """Raise `SettingsError` unless what we do here will last until they commit."""
+
+
+def caller(connection: Any, database: str, loop: asyncio.AbstractEventLoop | None = None) -> Caller:
+    """Return *connection* as a `Caller`, if it is one to *database*. *loop* runs an asyncio driver's."""
+    found = _caller(connection, loop)
+    if found.database != database:
+        raise SettingsError(f"a connection to {found.database} has no part in locks that are in {database}")
+    return found
+
+
+def _caller(connection: Any, loop: asyncio.AbstractEventLoop | None = None) -> Caller:
+    kind = type(connection)
+    names = {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in kind.__mro__}
+    if "sqlite3.Connection" in names:
+        return _SQLite(connection)
+    if "psycopg.Connection" in names:
+        return _Psycopg(connection)
+    if "pymysql.Connection" in names:
+        return _PyMySQL(connection)
+    if "MySQLdb.Connection" in names:
+        return _MySQLClient(connection)
+    if "sqlalchemy.Session" in names:
+        return _SQLAlchemy(connection.connection())
+    if "sqlalchemy.Connection" in names:
+        return _SQLAlchemy(connection)
+    if loop is not None and "psycopg.AsyncConnection" in names:
+        return _AsyncPsycopg(connection, loop)
+    if loop is not None and names & {"sqlalchemy.AsyncConnection", "sqlalchemy.AsyncSession"}:
+        return _AsyncSQLAlchemy(connection, loop)
+    raise SettingsError(
+        f"{kind.__module__}.{kind.__name__} is no connection that holdfast knows; give it one of psycopg,"
+        " sqlite3, PyMySQL, mysqlclient or SQLAlchemy"
+    )
+
+
+NO_TRANSACTION = "there is no transaction to be part of: begin one first, or turn autocommit off"
+
+
+class _SQLite:
+    database = "sqlite"
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._changed = 0
+
+    def execute(self, statement: str, parameters: dict[str, Any], /) -> list[Row]:
+        # Python begins transactions by itself before UPDATE, but not before SELECT.
+        cursor = self._connection.execute(statement, parameters)
+        try:
+            rows = [tuple(row) for row in cursor.fetchall()]
+            self._changed = cursor.rowcount
+            return rows
+        finally:
+            cursor.close()
+
+    def changed(self) -> int:
+        return self._changed
+
+    def check(self) -> None:
+        connection = self._connection
+        begins = getattr(connection, "autocommit", -1) is False or connection.isolation_level is not None
+        if not connection.in_transaction and not begins:
+            raise SettingsError(NO_TRANSACTION)
+
+
+class _Formatted:
+    """Drivers that want ``%(name)s``."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._changed = 0
+
+    def execute(self, statement: str, parameters: dict[str, Any], /) -> list[Row]:
+        with self._cursor() as cursor:
+            cursor.execute(_formatted(statement), parameters)
+            self._changed = cursor.rowcount
+            return _plain(cursor.fetchall()) if cursor.description else []
+
+    def changed(self) -> int:
+        return self._changed
+
+    def _cursor(self) -> Any:
+        raise NotImplementedError
+
+
+class _Psycopg(_Formatted):
+    database = "postgresql"
+
+    def _cursor(self) -> Any:
+        from psycopg.rows import tuple_row
+
+        return self._connection.cursor(row_factory=tuple_row)
+
+    def check(self) -> None:
+        if self._connection.autocommit and self._connection.info.transaction_status == 0:  # idle
+            raise SettingsError(NO_TRANSACTION)
+
+
+class _PyMySQL(_Formatted):
+    database = "mysql"
+
+    def _cursor(self) -> Any:
+        from pymysql.cursors import Cursor
+
+        return self._connection.cursor(Cursor)
+
+    def check(self) -> None:
+        in_transaction = self._connection.server_status & 1
+        if self._connection.get_autocommit() and not in_transaction:
+            raise SettingsError(NO_TRANSACTION)
+
+
+class _MySQLClient(_Formatted):
+    database = "mysql"
+
+    def _cursor(self) -> Any:
+        from MySQLdb.cursors import Cursor  # type: ignore[import-untyped, import-not-found, unused-ignore]
+
+        return self._connection.cursor(Cursor)
+
+    def check(self) -> None:
+        if self._connection.get_autocommit() and not self.execute("SELECT @@in_transaction", {})[0][0]:
+            raise SettingsError(NO_TRANSACTION)
+
+
+class _SQLAlchemy:
+    """By SQLAlchemy's own methods, so that it knows of the transaction that begins with ours."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._changed = 0
+        self.database: str = {"mariadb": "mysql"}.get(connection.dialect.name, connection.dialect.name)
+
+    def execute(self, statement: str, parameters: dict[str, Any], /) -> list[Row]:
+        text = statement if self.database == "sqlite" else _formatted(statement)
+        result = self._connection.exec_driver_sql(text, parameters)
+        self._changed = result.rowcount
+        return _plain(result.fetchall()) if result.returns_rows else []
+
+    def changed(self) -> int:
+        return self._changed
+
+    def check(self) -> None:
+        if self._connection.get_isolation_level() == "AUTOCOMMIT":
+            raise SettingsError(NO_TRANSACTION)
+
+
+class _AsyncPsycopg:
+    """An asyncio driver's connection, used from a thread: its coroutines run in their own loop."""
+
+    database = "postgresql"
+
+    def __init__(self, connection: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._connection = connection
+        self._loop = loop
+        self._changed = 0
+
+    def execute(self, statement: str, parameters: dict[str, Any], /) -> list[Row]:
+        async def run() -> list[Row]:
+            from psycopg.rows import tuple_row
+
+            async with self._connection.cursor(row_factory=tuple_row) as cursor:
+                await cursor.execute(_formatted(statement), parameters)
+                self._changed = cursor.rowcount
+                return _plain(await cursor.fetchall()) if cursor.description else []
+
+        rows: list[Row] = _in_loop(run(), self._loop)
+        return rows
+
+    def changed(self) -> int:
+        return self._changed
+
+    def check(self) -> None:
+        if self._connection.autocommit and self._connection.info.transaction_status == 0:
+            raise SettingsError(NO_TRANSACTION)
+
+
+class _AsyncSQLAlchemy:
+    """SQLAlchemy's asyncio connection, whose synchronous side is used in its own loop."""
+
+    def __init__(self, connection: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._connection = connection
+        self._loop = loop
+        self._changed = 0
+        self.database = self._inside(lambda caller: caller.database)
+
+    def execute(self, statement: str, parameters: dict[str, Any], /) -> list[Row]:
+        def run(caller: Caller) -> list[Row]:
+            rows = caller.execute(statement, parameters)
+            self._changed = caller.changed()
+            return rows
+
+        rows: list[Row] = self._inside(run)
+        return rows
+
+    def changed(self) -> int:
+        return self._changed
+
+    def check(self) -> None:
+        self._inside(lambda caller: caller.check())
+
+    def _inside(self, work: Callable[[Caller], Any]) -> Any:
+        running = self._connection.run_sync(lambda connection: work(_caller(connection)))
+        return _in_loop(running, self._loop)
+
+
+def _in_loop(coroutine: Any, loop: asyncio.AbstractEventLoop) -> Any:
+    import asyncio  # whoever has a loop has imported it
+
+    return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+
+def _formatted(statement: str) -> str:
+    return _PARAMETER.sub(r"%(\1)s", statement.replace("%", "%%"))
+
+
+def _plain(rows: Any) -> list[Row]:
+    """Return rows as tuples, with text where a driver has bytes."""
+    return [tuple(value.decode() if isinstance(value, bytes) else value for value in row) for row in rows]

@@ -1,0 +1,65 @@
+"""The tables in a database server, for those who look after them: made, shown, dropped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast import errors
+from holdfast.stores.sql.options import ServerOptions
+
+if TYPE_CHECKING:
+    from holdfast.stores.sql.server import ServerStore
+
+
+class Schema(Protocol):
+    """What a database's own module knows about them."""
+
+    VERSION: int
+
+    def script(self, server: ServerOptions, since: int = 0) -> str: ...
+
+    def version(self, session: Any, server: ServerOptions) -> int | None: ...
+
+    def apply(self, session: Any, server: ServerOptions) -> tuple[int | None, int]: ...
+
+    def drop(self, session: Any, server: ServerOptions) -> int: ...
+
+
+class ServerTables:
+    """The tables that *store* uses."""
+
+    def __init__(self, store: ServerStore, schema: Schema, server: ServerOptions) -> None:
+        self._store = store
+        self._schema = schema
+        self._server = server
+
+    def status(self) -> str:
+        """Return the version in words."""
+        ours = self._schema.VERSION
+        found = self._store.use(lambda session: self._schema.version(session, self._server))
+        if found is None:
+            return f"no holdfast tables ({self._server.prefix}*); make them with: holdfast schema apply URL"
+        if found == ours:
+            return f"version {found}, up to date"
+        if found < ours:
+            return f"version {found}; this release needs {ours}: holdfast schema apply URL"
+        return f"version {found}; this release knows {ours} at most: use a newer one"
+
+    def script(self) -> str:
+        """Return the SQL that makes them."""
+        return self._schema.script(self._server)
+
+    def apply(self) -> None:
+        """Make them, or bring them up to this release's version."""
+        self._store.use(lambda session: self._schema.apply(session, self._server))
+
+    def held(self) -> int:
+        """Return how many locks are held, as far as there are tables."""
+        try:
+            return int(self._store.use(lambda session: session.fetch("count_held", {"now": None}))[0][0])
+        except errors.SchemaMismatch:
+            return 0
+
+    def drop(self) -> int:
+        """Remove the tables; return how many there were."""
+        return self._store.use(lambda session: self._schema.drop(session, self._server))

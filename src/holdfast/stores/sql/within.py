@@ -1,0 +1,122 @@
+"""Requests inside a caller's transaction: fences, releases and grants that take effect with their commit.
+
+The rules are the same as ever, with two differences. Nothing is handed over: the winner would have to claim
+what nobody can see yet, so the lock is only freed, and the next one who asks settles it. And nobody waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from holdfast.core.events import HistoryLevel
+from holdfast.core.requests import Acquire, Fence, Fenced, NotHeld, Release, Request
+from holdfast.errors import SettingsError
+from holdfast.stores.base import micros
+from holdfast.stores.sql import deciding
+from holdfast.stores.sql.callers import Caller
+from holdfast.stores.sql.row import LockRow, Post
+from holdfast.stores.sql.run import Row
+
+TOO_OLD = (
+    "the transaction began before the lease: it may have read what another holder has changed since. Begin it"
+    " after acquiring, or use READ COMMITTED"
+)
+
+
+class Within:
+    """Runs named statements in a caller's transaction."""
+
+    def __init__(self, caller: Caller, sql: Callable[[str], str], *, handing_over: bool) -> None:
+        self._caller = caller
+        self._sql = sql
+        self._handing_over = handing_over
+
+    def __call__(self, name: str, /, **parameters: Any) -> list[Row]:
+        """Run one statement, and return its rows."""
+        return self._caller.execute(self._sql(name), parameters)
+
+    def later(self, name: str, /, **parameters: Any) -> None:
+        """Run one statement."""
+        self(name, **parameters)
+
+    def lock(self, key: str, attempt: str, now: int | None) -> Row:
+        """Lock the row of a key for as long as their transaction lasts, and read it."""
+        self("lock_row", key=key)
+        pinned = not self("probe_pin", key=key)
+        row = self("read_lock", key=key, attempt=attempt, now=now)[0]
+        return (row[0], pinned or not self._handing_over or bool(row[14]), *row[2:])
+
+
+class Home(Protocol):
+    """The store that a caller's transaction has to do with."""
+
+    def sql(self, name: str, /) -> str:
+        """Return a statement of this database's."""
+
+    def is_alive(self, request: Fence, /) -> bool:
+        """Tell, by a look from outside their transaction, whether a lease is alive."""
+
+    def store_id(self) -> str:
+        """Return what tells our tables from all others."""
+
+
+def answer(caller: Caller, request: Request[Any], home: Home, level: HistoryLevel) -> tuple[Any, Post]:
+    """Answer *request*; the signals are to be sent with their commit, if the database can."""
+    caller.check()
+    post: Post = []
+    if isinstance(request, Fence):
+        return fence(caller, request, home), post
+    _check_database(caller, home)
+    if isinstance(request, Release):
+        lock = _lock(caller, request, home, level, post, handing_over=False)
+        released: Any = deciding.release(lock, request)
+        lock.call_head()
+        lock.write()
+        return released, post
+    if isinstance(request, Acquire) and not request.wait:
+        lock = _lock(caller, request, home, level, post, handing_over=True)
+        granted: Any = deciding.acquire(lock, request)
+        lock.write()
+        return granted, post
+    raise SettingsError(f"{type(request).__name__} cannot be part of a transaction")
+
+
+def fence(caller: Caller, request: Fence, home: Home) -> Fenced | NotHeld:
+    """Lock the lease against whoever would take it over, and see that it is alive."""
+    named = {"key": request.key, "token": request.token}
+    asked = {**named, "attempt": request.attempt, "now": _given(request.now)}
+    if not caller.execute(home.sql("fence"), named):
+        _check_database(caller, home)
+        if home.is_alive(request):  # only they cannot see it
+            raise SettingsError(TOO_OLD)
+        return NotHeld("unknown")
+    if not caller.execute(home.sql("fence_seen"), named):
+        # They read by a snapshot from before the grant, which they have just locked.
+        raise SettingsError(TOO_OLD)
+    # By such a snapshot a renewal may be out of sight as well: then look from outside.
+    if caller.execute(home.sql("fence_alive"), asked) or home.is_alive(request):
+        return Fenced(request.token)
+    return NotHeld("unknown")
+
+
+def _lock(
+    caller: Caller,
+    request: Acquire | Release,
+    home: Home,
+    level: HistoryLevel,
+    post: Post,
+    *,
+    handing_over: bool,
+) -> LockRow:
+    run = Within(caller, home.sql, handing_over=handing_over)
+    return LockRow(run, request.key, _given(request.now), level, post, request.attempt)
+
+
+def _check_database(caller: Caller, home: Home) -> None:
+    if caller.execute(home.sql("store_id"), {}) != [(home.store_id(),)]:
+        raise SettingsError("the connection is to another database than the one that has the locks")
+
+
+def _given(now: float | None) -> int | None:
+    return None if now is None else micros(now)
