@@ -5,6 +5,8 @@ from __future__ import annotations
 from holdfast import errors
 from holdfast.stores.sql.session import Conflict, RowLocked
 
+READ_ONLY = "25006"
+
 # The first entry that a state begins with decides. Whenever the server sends an error, it has rolled back. So
 # nothing here is unknown: that is only a line that breaks, or an answer that does not come.
 _MEANINGS: tuple[tuple[str, type[errors.StoreError], str], ...] = (
@@ -25,7 +27,7 @@ _MEANINGS: tuple[tuple[str, type[errors.StoreError], str], ...] = (
     ("53", errors.StoreUnavailable, "the server lacks resources"),
     ("58", errors.StoreUnavailable, "the server's disk failed; look at its log"),
     (
-        "25006",
+        READ_ONLY,
         errors.StoreUnavailable,
         "the server is a standby; name all hosts in the url, with target_session_attrs=read-write",
     ),

@@ -31,6 +31,7 @@ _INTEGERS = (20, 21, 23)  # OIDs of bigint, smallint, integer
 _BOOLEAN = 16
 
 CHANNEL = "holdfast_"  # and the instance
+END = "end"  # of an implicit transaction: see send
 
 
 class Statement:
@@ -104,21 +105,27 @@ class PostgresSession:
         return statement.rows(self._trip([(statement, statement.values(parameters))], unknown=True)[0])
 
     def send(self, batch: Batch, /, *, commits: bool = False) -> list[list[Row]]:
-        """Run statements one after the other, in one round trip."""
-        todo = []
+        """Run statements one after the other, in one round trip.
+
+        Those before `END` are a transaction of their own without begin and commit.
+        """
+        todo: list[tuple[Statement, list[bytes | None]] | None] = []
         new = []
         must = len(batch)
         for place, (name, parameters) in enumerate(batch):
+            if name in ("commit", END):
+                must = place + 1  # what comes behind it are hints, which may fail
+            if name == END:
+                todo.append(None)
+                continue
             statement = self._statements[name]
             if self._prepare and statement.name not in self._prepared and statement not in new:
                 new.append(statement)
-            if name == "commit":
-                must = place + 1  # what comes behind it are hints, which may fail
             todo.append((statement, statement.values(parameters)))
         if new:
             self._prepare_all(new)
         results = self._trip(todo, unknown=commits, must=must)
-        return [statement.rows(result) for (statement, _), result in zip(todo, results, strict=True)]
+        return [[] if each is None else each[0].rows(got) for each, got in zip(todo, results, strict=True)]
 
     def signalling(self, instance: str, signal: Signal, /) -> Batch:
         """Return the statement that wakes a client."""
@@ -181,7 +188,9 @@ class PostgresSession:
             raise errors.OutcomeUnknown(f"PostgreSQL: {self._warned}")
         return results
 
-    def _sending(self, each: Any) -> Callable[[], None]:
+    def _sending(self, each: Any) -> Callable[[], None] | None:
+        if each is None:
+            return None
         if isinstance(each, bytes):
             return lambda: self._pg.send_query(each)
         statement, values = each
@@ -190,9 +199,12 @@ class PostgresSession:
         return lambda: self._pg.send_query_params(statement.text, values)
 
     def _request(
-        self, sends: list[Callable[[], None]], *, unknown: bool, must: int | None = None
+        self, sends: list[Callable[[], None] | None], *, unknown: bool, must: int | None = None
     ) -> list[Any]:
-        """Send everything, then wait for everything. A failure that is not the server's ends the line."""
+        """Send everything, then wait for everything. A failure that is not the server's ends the line.
+
+        None among the *sends* ends an implicit transaction; its place among the results is None as well.
+        """
         pg = self._pg
         piped = len(sends) > 1
         sent = False
@@ -200,11 +212,14 @@ class PostgresSession:
             if piped:
                 pg.enter_pipeline_mode()
             for send in sends:
-                send()
+                if send is None:
+                    pg.pipeline_sync()
+                else:
+                    send()
                 sent = True
             if piped:
                 pg.pipeline_sync()
-            results = self._receive(piped)
+            results = self._receive(sends.count(None) + 1 if piped else 0)
             if piped:
                 pg.exit_pipeline_mode()
         except psycopg.Error as error:
@@ -214,12 +229,12 @@ class PostgresSession:
             self._break_off()
             raise
         for result in results[:must]:
-            if result.status not in _GOOD:
+            if result is not None and result.status not in _GOOD:
                 raise self._failure(result, unknown=unknown)
         return results
 
-    def _receive(self, piped: bool) -> list[Any]:
-        """Return one result for each statement, when all are there."""
+    def _receive(self, syncs: int) -> list[Any]:
+        """Return one result for each statement, when all are there: when the last of *syncs* has come."""
         pg = self._pg
         deadline = time.monotonic() + self._timeout
         results: list[Any] = []
@@ -231,11 +246,15 @@ class PostgresSession:
             while not pg.is_busy():
                 result = pg.get_result()
                 if result is None:
-                    if not piped:
+                    if not syncs:
                         return results
                     continue  # the end of one statement's results
                 if result.status == pq.ExecStatus.PIPELINE_SYNC:
-                    return results
+                    syncs -= 1
+                    if not syncs:
+                        return results
+                    results.append(None)
+                    continue
                 if pg.status != pq.ConnStatus.OK:
                     raise psycopg.OperationalError(result.error_message or "the server has closed it")
                 results.append(result)
@@ -258,6 +277,9 @@ class PostgresSession:
             # A pooler gives each transaction another connection, so what we prepared is not there.
             self._break_off()
             raise NotPrepared(result.error_message)
+        if state == failing.READ_ONLY:
+            # It was the primary when we connected, and is not any more: the next connection finds the new one.
+            self._break_off()
         return failing.translate(state, result.error_message.strip())
 
     def _break_off(self) -> None:

@@ -48,6 +48,66 @@ UPDATE holdfast_locks
    AND set_config('synchronous_commit', 'off', true) IS NOT NULL
 RETURNING token;
 
+-- name: join_queue
+-- The fast path of joining a queue, behind lock_row in one transaction and one round trip: a row with the place and the
+-- holder. Only where there is nothing to settle: the lease and the head of the queue are alive. No row: the slow path.
+-- It need not reach the disk at once: to lose it in a crash costs the place in the queue.
+WITH l AS (
+    UPDATE holdfast_locks
+       SET waiters = waiters + 1, next_ticket = next_ticket + 1
+     WHERE lock_key = :key AND owner <> :owner AND holds = 0
+       AND expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+       AND last_attempt IS DISTINCT FROM :attempt
+       AND set_config('synchronous_commit', 'off', true) IS NOT NULL
+       AND NOT EXISTS (SELECT FROM holdfast_ended WHERE lock_key = :key AND attempt = :attempt
+                          AND until_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint))
+       AND NOT EXISTS (SELECT FROM holdfast_tickets WHERE lock_key = :key AND attempt = :attempt)
+       AND coalesce((SELECT expires_at FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 1)
+                    > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), true)
+    RETURNING owner, host, pid, token, granted_at, claimed, expires_at, waiters, next_ticket - 1 AS number,
+              coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now),
+t AS (
+    INSERT INTO holdfast_tickets (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at)
+    SELECT :key, l.number, :attempt, :owner, :instance::text, :host::text, :pid::bigint, :claim::bigint,
+           l.now, l.now + :patience::bigint FROM l)
+SELECT owner, host, pid, token, granted_at, claimed, expires_at, waiters, now FROM l;
+
+-- name: hand_over
+-- The fast path of a release with somebody waiting, behind lock_row in one transaction: a row with the winner. Only where
+-- there is nothing else to settle or to tell: one hold, both heads of the queue alive, no fence. No row: the slow path.
+WITH h AS (
+    SELECT number, attempt, owner, instance, host, pid, claim, expires_at
+      FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 2),
+one AS (SELECT * FROM h ORDER BY number LIMIT 1),
+two AS (SELECT * FROM h ORDER BY number OFFSET 1),
+free AS (SELECT 1 FROM holdfast_locks WHERE lock_key = :key FOR UPDATE SKIP LOCKED),
+l AS (
+    UPDATE holdfast_locks AS l
+       SET token = greatest(l.token + 1, coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)),
+           owner = one.owner, attempt = one.attempt, claimed = 0, last_attempt = :attempt,
+           granted_at = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+           expires_at = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + one.claim,
+           instance = one.instance, host = one.host, pid = one.pid, waiters = l.waiters - 1
+      FROM one
+     WHERE l.lock_key = :key AND l.attempt = :attempt AND l.token = :token AND l.holds = 0
+       AND l.expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+       AND one.expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+       AND NOT EXISTS (SELECT FROM two WHERE two.expires_at <= coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+                          OR two.claim > one.claim)
+       AND EXISTS (SELECT FROM free)
+       AND set_config('synchronous_commit', 'off', true) IS NOT NULL
+    RETURNING one.number, l.owner, l.instance, l.attempt),
+t AS (
+    DELETE FROM holdfast_tickets AS t USING l WHERE t.lock_key = :key AND t.number = l.number)
+SELECT owner, instance, attempt FROM l;
+
+-- name: notify_winner
+-- Behind the commit of hand_over, in the same round trip: tell whoever was handed the lock, unless it is us.
+SELECT pg_notify(:channel || instance, 'granted' || chr(10) || lock_key || chr(10) || attempt || chr(10) || '0')
+  FROM holdfast_locks
+ WHERE lock_key = :key AND claimed = 0 AND owner IS NOT NULL AND instance <> :instance
+   AND set_config('synchronous_commit', 'off', true) IS NOT NULL;
+
 -- name: now
 SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
 
@@ -64,7 +124,8 @@ SET LOCAL synchronous_commit = off;
 ROLLBACK;
 
 -- name: notify
-SELECT pg_notify(:channel, :payload);
+-- A transaction of its own, which nobody needs on the disk: waiting for that would only delay who is to be woken.
+SELECT pg_notify(:channel, :payload) WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL;
 
 -- name: lock_row
 -- Every slow path begins with this. NO KEY: a fence of the holder may go on.

@@ -9,24 +9,26 @@ from functools import partial
 from typing import Any
 
 from holdfast import errors
-from holdfast.core.requests import Signal
-from holdfast.stores.base import StoreOptions, Traits
+from holdfast.core.requests import Acquire, Holder, Queued, Release, Released, Signal
+from holdfast.stores.base import StoreOptions, Traits, micros
 
 try:
     import psycopg
+    from psycopg.conninfo import conninfo_to_dict
 except ImportError as error:
     raise errors.StoreMisconfigured(
         "postgresql:// needs psycopg 3: pip install 'holdfast[postgres]'"
     ) from error
 
 from holdfast.stores.postgres import failing, partitions, schema
-from holdfast.stores.postgres.session import CHANNEL, NotPrepared, PostgresSession, Statement
+from holdfast.stores.postgres.session import CHANNEL, END, NotPrepared, PostgresSession, Statement
 from holdfast.stores.postgres.signals import Notifications
 from holdfast.stores.sql import Statements
 from holdfast.stores.sql.callers import Caller
 from holdfast.stores.sql.options import ServerOptions, split_url
 from holdfast.stores.sql.pool import Pool
 from holdfast.stores.sql.server import ServerStore
+from holdfast.stores.sql.session import Batch
 from holdfast.stores.sql.tables import ServerTables
 
 Connect = Callable[[], "psycopg.Connection[Any]"]
@@ -108,6 +110,8 @@ class PostgresStore(ServerStore):
         self._connect = connect
         self._lend_back = give_back
         self._prepare = not server.pooler and give_back is None
+        # Only then each statement of an implicit transaction sees what the ones before had to wait for.
+        self._at_read_committed = not server.pooler and give_back is None
         self._statements = {name: Statement(name, self.named(text)) for name, text in SQL}
         super().__init__(
             options,
@@ -134,6 +138,51 @@ class PostgresStore(ServerStore):
         if cause.sqlstate is None:
             return failing.lost(str(cause), unknown=False)
         return failing.translate(cause.sqlstate, str(cause))
+
+    def _queue_fast(self, request: Acquire) -> Queued | None:
+        if not self._at_read_committed:
+            return None
+        batch: Batch = [
+            ("lock_row", {"key": request.key}),
+            (
+                "join_queue",
+                {
+                    "key": request.key,
+                    "attempt": request.attempt,
+                    "owner": request.owner,
+                    "instance": request.client.instance,
+                    "host": request.client.host,
+                    "pid": request.client.pid,
+                    "claim": micros(request.claim),
+                    "patience": micros(request.patience),
+                    "now": None if request.now is None else micros(request.now),
+                },
+            ),
+            (END, {}),
+        ]
+        rows = self.use(lambda session: session.send(batch, commits=True))[1]
+        for owner, host, pid, token, granted_at, claimed, expires_at, waiters, now in rows:
+            holder = Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
+            return Queued(waiters, holder, (expires_at - now) / 1e6)
+        return None
+
+    def _hand_over_fast(self, request: Release) -> Released | None:
+        if not self._at_read_committed:
+            return None
+        key, ours = request.key, self._client.instance
+        now = None if request.now is None else micros(request.now)
+        batch: Batch = [
+            ("lock_row", {"key": key}),
+            ("hand_over", {"key": key, "attempt": request.attempt, "token": request.token, "now": now}),
+            (END, {}),
+            ("notify_winner", {"key": key, "instance": ours, "channel": CHANNEL}),
+        ]
+        rows = self.use(lambda session: session.send(batch, commits=True))[1]
+        for owner, instance, attempt in rows:
+            if instance == ours:
+                self._signals.deliver(Signal("granted", key, attempt))
+            return Released(0, owner)
+        return None
 
     def named(self, text: str) -> str:
         """Return a statement with the names that the tables have here."""
@@ -186,12 +235,9 @@ class PostgresStore(ServerStore):
 
 
 def _connect(address: str) -> psycopg.Connection[Any]:
+    timeout = {} if "connect_timeout" in conninfo_to_dict(address) else {"connect_timeout": CONNECT_TIMEOUT}
     return psycopg.connect(
-        address,
-        autocommit=True,
-        prepare_threshold=None,
-        connect_timeout=CONNECT_TIMEOUT,
-        application_name="holdfast",
+        address, autocommit=True, prepare_threshold=None, fallback_application_name="holdfast", **timeout
     )
 
 

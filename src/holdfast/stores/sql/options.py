@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote
 
 from holdfast.core.data import data
 from holdfast.errors import SettingsError
@@ -39,11 +39,17 @@ class ServerOptions:
 
 
 def split_url(url: str) -> tuple[str, ServerOptions]:
-    """Return the url without our options, and those."""
-    parts = urlsplit(url)
-    given = parse_qsl(parts.query, keep_blank_values=True)
-    ours = {name: value for name, value in given if name in ServerOptions.__match_args__}
-    rest = [(name, value) for name, value in given if name not in ours]
+    """Return the url without our options, and those.
+
+    The rest stays letter by letter: a driver may read it by rules of its own, as libpq does with several
+    hosts, with none, and with ``+``.
+    """
+    address, _, query = url.partition("?")
+    given = [(part.partition("=")[0], part) for part in query.split("&") if part]
+    ours = {
+        name: unquote(part.partition("=")[2]) for name, part in given if name in ServerOptions.__match_args__
+    }
+    rest = "&".join(part for name, part in given if name not in ours)
     try:
         options = ServerOptions(
             pool_size=_whole(ours.get("pool_size", "8")),
@@ -57,7 +63,7 @@ def split_url(url: str) -> tuple[str, ServerOptions]:
         )
     except (ValueError, KeyError) as error:
         raise SettingsError(f"an option in the url is no good: {error}") from error
-    return urlunsplit(parts._replace(query=urlencode(rest))), options
+    return f"{address}?{rest}" if rest else address, options
 
 
 def _whole(text: str) -> int:

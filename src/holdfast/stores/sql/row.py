@@ -350,6 +350,8 @@ class LockRow:
 
     def drop_dead_tickets(self, limit: int) -> int:
         """Remove at most *limit* dead tickets, wherever in the queue; return how many there were."""
+        if not self.waiters:  # they have left since somebody looked
+            return 0
         head = self._head(1)[0].number
         dead = [number for (number,) in self._run("dead_tickets", key=self.key, now=self.now, limit=limit)]
         for number in dead:

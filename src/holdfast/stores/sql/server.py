@@ -199,8 +199,16 @@ class ServerStore:
                 return busy
             if request.wait:
                 self._signals.hang_up_bell()
+                if self._level != "all" and (queued := self._queue_fast(request)):
+                    self._expect_contention(key, attempt)
+                    return queued
             answer = self._on_key(
-                key, attempt, request.now, lambda lock: deciding.acquire(lock, request), create=True
+                key,
+                attempt,
+                request.now,
+                lambda lock: deciding.acquire(lock, request),
+                create=True,
+                lazily=lambda answer: isinstance(answer, Queued),
             )
         except RowLocked:
             # A caller's open transaction is about to take or free the lock. Whoever waits asks again soon.
@@ -238,6 +246,10 @@ class ServerStore:
         )
         return Granted(rows[0][0], request.ttl) if rows else None
 
+    def _queue_fast(self, request: Acquire) -> Queued | None:
+        """Join a queue in one round trip, where the database can; None: the slow path."""
+        return None
+
     def _peek(self, request: Acquire) -> Busy | None:
         """Refuse a try without locking the row, if that can be seen."""
         return self.use(lambda session: deciding.refuse(self._look(session, request), request))
@@ -255,26 +267,40 @@ class ServerStore:
         self._contended[key] = attempt
 
     def _release(self, request: Release) -> Released | NotHeld:
-        if request.key not in self._contended and self._level != "all" and not request.retire:
-            rows = self._fetch(
-                "release",
-                key=request.key,
-                attempt=request.attempt,
-                token=request.token,
-                now=_given(request.now),
-            )
-            if rows:
-                return Released()
+        if self._level != "all" and not request.retire:
+            ways = [self._release_fast, self._hand_over_fast]
+            if request.key in self._contended:  # then somebody waits, most likely
+                ways.reverse()
+            for way in ways:
+                if released := way(request):
+                    if released.next is None:
+                        self._contended.pop(request.key, None)
+                    return released
         answer = self._on_key(
             request.key,
             request.attempt,
             request.now,
             lambda lock: deciding.release(lock, request),
-            lazily=True,
+            lazily=lambda _: True,
         )
         if isinstance(answer, Released) and answer.next is None:
             self._contended.pop(request.key, None)
         return answer
+
+    def _release_fast(self, request: Release) -> Released | None:
+        """Release a lock that nobody waits for in one round trip; None: another way."""
+        rows = self._fetch(
+            "release",
+            key=request.key,
+            attempt=request.attempt,
+            token=request.token,
+            now=_given(request.now),
+        )
+        return Released() if rows else None
+
+    def _hand_over_fast(self, request: Release) -> Released | None:
+        """Release to the next in one round trip, where the database can; None: the slow path."""
+        return None
 
     def _withdraw(self, request: Withdraw) -> Withdrawn | NotHeld:
         return self._on_key(
@@ -296,13 +322,14 @@ class ServerStore:
         decide: Callable[[LockRow], A],
         *,
         create: bool = False,
-        lazily: bool = False,
+        lazily: Callable[[A], bool] = lambda _: False,
         urgent: bool = False,
     ) -> A:
         """Lock the row of the key, decide, and write the row back: one transaction, two round trips.
 
-        *lazily*: a release. It need not have reached the disk when it is answered, because to lose it only
-        delays the next holder, whose own grant or claim does reach the disk, and this with it.
+        *lazily* tells which answers may be given before they have reached the disk: a release, because to
+        lose it only delays the next holder, whose own grant or claim does reach the disk, and this with it;
+        and a ticket, because to lose it costs its place in the queue and nothing else.
         """
 
         def work(session: Session) -> tuple[A, Post]:
@@ -311,7 +338,8 @@ class ServerStore:
             lock = LockRow(run, key, _given(now), self._level, post, attempt)
             answer = decide(lock)
             lock.write()
-            run.commit([each for each in post if each[0] != self._client.instance], lazily=lazily)
+            abroad = [each for each in post if each[0] != self._client.instance]
+            run.commit(abroad, lazily=lazily(answer))
             return answer, post
 
         answer, post = self.use(work, urgent=urgent)
