@@ -35,6 +35,7 @@ from holdfast.sync import Hold, Holdfast, Lease
 
 if TYPE_CHECKING:
     from holdfast.aio import AsyncHold, AsyncHoldfast, AsyncLease
+    from holdfast.fencing import raise_token
     from holdfast.stdlock import AsyncLock
 
 __version__ = "0.1.0"
@@ -71,6 +72,7 @@ __all__ = [
     "Swept",
     "Waiter",
     "keys",
+    "raise_token",
 ]
 
 _ASYNC = frozenset({"AsyncHold", "AsyncHoldfast", "AsyncLease", "AsyncLock"})
@@ -82,6 +84,10 @@ def __getattr__(name: str) -> object:
         from holdfast import aio
 
         return getattr(aio, name)
+    if name == "raise_token":
+        from holdfast import fencing
+
+        return fencing.raise_token
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -410,8 +410,7 @@ class AsyncLease(BaseLease):
         """
         answer = await self._client._within(connection, self._fencing())  # noqa: SLF001
         if isinstance(answer, NotHeld):
-            explained = await self._client._ask(self._explaining())  # noqa: SLF001
-            self._lose_in_transaction(self._client, explained.leases[0])
+            self._lose_in_transaction(self._client, answer)
 
     async def release(self, *, within: Any = None) -> None:
         """Give the lock back: see `Lease.release`."""

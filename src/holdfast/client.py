@@ -18,14 +18,11 @@ from holdfast.core.requests import (
     Fence,
     History,
     Inspect,
-    LeaseAnswer,
     List,
     LockState,
     NotHeld,
     Release,
     Released,
-    Renew,
-    RenewLease,
     Request,
     Signal,
     Sweep,
@@ -355,11 +352,7 @@ class BaseLease:
         self.check()
         return Fence(self.key, self._kept.grant.attempt, self.token)
 
-    def _explaining(self) -> Renew:
-        """Return what to ask when a transaction has found that the lease is not ours."""
-        return Renew(leases=(RenewLease(self.key, self._kept.grant.attempt, self.token, self.ttl),))
-
-    def _lose_in_transaction(self, client: BaseClient, said: LeaseAnswer | NotHeld) -> NoReturn:
+    def _lose_in_transaction(self, client: BaseClient, said: NotHeld) -> NoReturn:
         """Raise the loss that a transaction has met with."""
         self._kept.lose(loss_reason(said.why), by=said.by, detail=said.reason)
         client._keeping.drop(self._kept.grant.attempt)  # noqa: SLF001

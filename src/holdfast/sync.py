@@ -372,9 +372,8 @@ class Lease(BaseLease):
         whatever pauses and clocks do, no update is lost. *connection* is one to the store's own database, of
         psycopg, PyMySQL, mysqlclient, sqlite3 or SQLAlchemy. In SQLite all other writers of the file wait.
         """
-        if isinstance(self._within(connection, self._fencing()), NotHeld):
-            explained = self._client._ask(self._explaining())  # noqa: SLF001
-            self._lose_in_transaction(self._client, explained.leases[0])
+        if isinstance(answer := self._within(connection, self._fencing()), NotHeld):
+            self._lose_in_transaction(self._client, answer)
 
     def release(self, *, within: Any = None) -> None:
         """Give the lock back. Raise `LeaseLost` if we had lost it, `NotHeld` if it is not ours to release.

@@ -148,7 +148,8 @@ class PostgresSession:
     def is_alive(self) -> bool:
         """Tell whether the connection is still there: nothing to read, or only notices."""
         try:
-            if self._poll.poll(0):
+            self._poll.modify(self._pg.socket, select.POLLIN)
+            while self._poll.poll(0):  # a server that ends says why before it closes
                 self._pg.consume_input()
             return (
                 self._pg.status == pq.ConnStatus.OK

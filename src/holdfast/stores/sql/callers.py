@@ -36,13 +36,14 @@ class Caller(Protocol):
 
 def caller(connection: Any, database: str, loop: asyncio.AbstractEventLoop | None = None) -> Caller:
     """Return *connection* as a `Caller`, if it is one to *database*. *loop* runs an asyncio driver's."""
-    found = _caller(connection, loop)
+    found = any_caller(connection, loop)
     if found.database != database:
         raise SettingsError(f"a connection to {found.database} has no part in locks that are in {database}")
     return found
 
 
-def _caller(connection: Any, loop: asyncio.AbstractEventLoop | None = None) -> Caller:
+def any_caller(connection: Any, loop: asyncio.AbstractEventLoop | None = None) -> Caller:
+    """Return *connection* as a `Caller`, whatever its database."""
     kind = type(connection)
     names = {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in kind.__mro__}
     if "sqlite3.Connection" in names:
@@ -175,8 +176,13 @@ class _SQLAlchemy:
         return self._changed
 
     def check(self) -> None:
-        if self._connection.get_isolation_level() == "AUTOCOMMIT":
+        if self._connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
             raise SettingsError(NO_TRANSACTION)
+        driver = self._connection.connection.driver_connection
+        if getattr(driver, "autocommit", False) is True:  # psycopg's, of either kind
+            raise SettingsError(NO_TRANSACTION)
+        if self.database != "postgresql":
+            any_caller(driver).check()
 
 
 class _AsyncPsycopg:
@@ -234,7 +240,7 @@ class _AsyncSQLAlchemy:
         self._inside(lambda caller: caller.check())
 
     def _inside(self, work: Callable[[Caller], Any]) -> Any:
-        running = self._connection.run_sync(lambda connection: work(_caller(connection)))
+        running = self._connection.run_sync(lambda connection: work(any_caller(connection)))
         return _in_loop(running, self._loop)
 
 

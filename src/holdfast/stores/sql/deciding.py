@@ -58,6 +58,13 @@ def refuse(lock: LockRow, request: Acquire) -> Busy | None:
     return None
 
 
+def explain(lock: LockRow, token: int) -> NotHeld | None:
+    """Say why a lease is not alive, by a plain read; None if it is."""
+    if lock.token == token and lock.find_hold() is not None:
+        return None
+    return lock.why_not_held(token)
+
+
 def put_off(lock: LockRow, request: Acquire) -> Queued | Busy:
     """Refuse, or have asked again soon, because a transaction that is still open has the row.
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from holdfast import errors
 from holdfast.core.events import Event, HistoryLevel
 from holdfast.core.requests import (
     Acquire,
@@ -42,7 +43,6 @@ from holdfast.core.requests import (
     Withdraw,
     Withdrawn,
 )
-from holdfast.errors import HoldfastError
 from holdfast.stores.base import Listener, StoreOptions, Traits, micros
 from holdfast.stores.sql import deciding, views, within
 from holdfast.stores.sql.callers import Caller, caller
@@ -127,18 +127,20 @@ class ServerStore:
             answer, post = within.answer(theirs, request, self, self._level)
             for instance, signal in post:
                 self._signal_within(theirs, instance, signal)
-        except HoldfastError:
+        except errors.HoldfastError:
             raise
         except Exception as error:
             if (known := self._translate(error)) is None:
                 raise
+            if isinstance(known, errors.SchemaMismatch):  # ours are there, so those are others
+                raise errors.SettingsError(within.ELSEWHERE) from error
             raise known from error
         return cast("A", answer)
 
     def _signal_within(self, theirs: Caller, instance: str, signal: Signal) -> None:
         """Wake a client when the caller commits, if the database can do that."""
 
-    def _translate(self, error: Exception) -> HoldfastError | None:
+    def _translate(self, error: Exception) -> errors.HoldfastError | None:
         """Return our error for one of the driver's."""
         raise NotImplementedError
 
@@ -146,14 +148,9 @@ class ServerStore:
         """Return a statement with the names that the tables have here."""
         raise NotImplementedError
 
-    def is_alive(self, request: Fence) -> bool:
-        """Tell whether a lease is alive, by what is committed."""
-
-        def look(session: Session) -> bool:
-            lock = self._look(session, request)
-            return lock.token == request.token and lock.find_hold() is not None
-
-        return self.use(look)
+    def explain(self, request: Fence) -> NotHeld | None:
+        """Say why a lease is not alive, by what is committed; None if it is."""
+        return self.use(lambda session: deciding.explain(self._look(session, request), request.token))
 
     def store_id(self) -> str:
         """Return what tells our tables from all others."""
@@ -531,14 +528,21 @@ class ServerStore:
 
     # Looking.
 
+    def _read(self, name: str, /, **parameters: Any) -> list[Row]:
+        """Run a statement that only reads: whatever became of it, nothing was applied."""
+        try:
+            return self._fetch(name, **parameters)
+        except errors.OutcomeUnknown as error:
+            raise errors.StoreUnavailable(str(error)) from error
+
     def _inspect(self, request: Inspect) -> LockView | None:
-        return views.inspect(self._fetch, request)
+        return views.inspect(self._read, request)
 
     def _list(self, request: List) -> Page:
-        return views.list_locks(self._fetch, request)
+        return views.list_locks(self._read, request)
 
     def _history(self, request: History) -> tuple[Event, ...]:
-        return views.history(self._fetch, request)
+        return views.history(self._read, request)
 
 
 class Peek:

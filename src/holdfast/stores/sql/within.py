@@ -18,6 +18,7 @@ from holdfast.stores.sql.callers import Caller
 from holdfast.stores.sql.row import LockRow, Post
 from holdfast.stores.sql.run import Row
 
+ELSEWHERE = "the connection is to another database than the one that has the locks"
 TOO_OLD = (
     "the transaction began before the lease: it may have read what another holder has changed since. Begin it"
     " after acquiring, or use READ COMMITTED"
@@ -54,8 +55,8 @@ class Home(Protocol):
     def sql(self, name: str, /) -> str:
         """Return a statement of this database's."""
 
-    def is_alive(self, request: Fence, /) -> bool:
-        """Tell, by a look from outside their transaction, whether a lease is alive."""
+    def explain(self, request: Fence, /) -> NotHeld | None:
+        """Say, by a look from outside their transaction, why a lease is not alive; None if it is."""
 
     def store_id(self) -> str:
         """Return what tells our tables from all others."""
@@ -88,16 +89,16 @@ def fence(caller: Caller, request: Fence, home: Home) -> Fenced | NotHeld:
     asked = {**named, "attempt": request.attempt, "now": _given(request.now)}
     if not caller.execute(home.sql("fence"), named):
         _check_database(caller, home)
-        if home.is_alive(request):  # only they cannot see it
+        if (lost := home.explain(request)) is None:  # only they cannot see it
             raise SettingsError(TOO_OLD)
-        return NotHeld("unknown")
+        return lost
     if not caller.execute(home.sql("fence_seen"), named):
         # They read by a snapshot from before the grant, which they have just locked.
         raise SettingsError(TOO_OLD)
     # By such a snapshot a renewal may be out of sight as well: then look from outside.
-    if caller.execute(home.sql("fence_alive"), asked) or home.is_alive(request):
+    if caller.execute(home.sql("fence_alive"), asked):
         return Fenced(request.token)
-    return NotHeld("unknown")
+    return home.explain(request) or Fenced(request.token)
 
 
 def _lock(
@@ -115,7 +116,7 @@ def _lock(
 
 def _check_database(caller: Caller, home: Home) -> None:
     if caller.execute(home.sql("store_id"), {}) != [(home.store_id(),)]:
-        raise SettingsError("the connection is to another database than the one that has the locks")
+        raise SettingsError(ELSEWHERE)
 
 
 def _given(now: float | None) -> int | None:

@@ -149,6 +149,8 @@ class SQLiteStore:
             cause = getattr(error, "orig", error)  # SQLAlchemy wraps what the driver raised
             if not isinstance(cause, sqlite3.Error):
                 raise
+            if "no such table" in str(cause):  # ours are there, so those are others
+                raise errors.SettingsError(within.ELSEWHERE) from error
             raise self._database.translate(cause) from error
         return cast("A", answer)
 
@@ -156,11 +158,10 @@ class SQLiteStore:
         """Return a statement for a caller's connection."""
         return SQL[name]
 
-    def is_alive(self, request: Fence) -> bool:
-        """Tell whether a lease is alive, by what is committed."""
+    def explain(self, request: Fence) -> NotHeld | None:
+        """Say why a lease is not alive, by what is committed; None if it is."""
         with self._mutex:
-            lock = self._look(request)
-            return lock.token == request.token and lock.find_hold() is not None
+            return deciding.explain(self._look(request), request.token)
 
     def store_id(self) -> str:
         """Return what tells this file from all others."""

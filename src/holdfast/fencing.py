@@ -1,0 +1,60 @@
+"""Fencing a resource in another database than the one that has the locks.
+
+Where both are in one database, `Lease.fence` is all that is needed. Elsewhere the resource has to remember
+the highest token it was shown, in a table of its own, and it must be shown ours *before the first read*: a
+check of the writes alone still loses updates.
+
+    CREATE TABLE holdfast_fences (resource VARCHAR(255) PRIMARY KEY, token BIGINT NOT NULL);
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from holdfast.client import BaseLease
+from holdfast.errors import LeaseLost, SettingsError
+from holdfast.stores.sql.callers import any_caller
+
+TABLE = "holdfast_fences"
+
+_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_.]{0,62}$")
+
+# No row: a newer token was there.
+_UPSERT = """
+INSERT INTO {table} (resource, token) VALUES (:resource, :token)
+    ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE {table}.token <= excluded.token
+RETURNING token
+"""
+# MySQL counts rows in its own way: so raise first, and read what is there now, which locks it.
+_RAISE = """
+INSERT INTO {table} (resource, token) VALUES (:resource, :token)
+    ON DUPLICATE KEY UPDATE token = greatest(token, :token)
+"""
+_RAISED = "SELECT token FROM {table} WHERE resource = :resource AND token = :token FOR UPDATE"
+
+
+def raise_token(
+    connection: Any, lease: BaseLease, *, resource: str | None = None, table: str = TABLE
+) -> None:
+    """Show a resource the token of *lease*, inside the transaction that is open on *connection*.
+
+    Raise `LeaseLost` if it has seen a newer one: then somebody else holds the lock. Otherwise whoever comes
+    with another token waits until the transaction has ended. Call it before the first read. *resource* is the
+    lock's key by default. The connection is one of psycopg, PyMySQL, mysqlclient, sqlite3 or SQLAlchemy.
+    """
+    if not _NAME.match(table):
+        raise SettingsError(f"{table!r} is no name of a table")
+    lease.check()
+    theirs = any_caller(connection)
+    theirs.check()
+    parameters = {"resource": lease.key if resource is None else resource, "token": lease.token}
+    if theirs.database == "mysql":
+        theirs.execute(_RAISE.format(table=table), parameters)
+        raised = theirs.execute(_RAISED.format(table=table), parameters)
+    else:
+        raised = theirs.execute(_UPSERT.format(table=table), parameters)
+    if not raised:
+        raise LeaseLost(
+            lease.key, "taken over", token=lease.token, detail="the resource has seen a newer token"
+        )

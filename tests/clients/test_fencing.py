@@ -1,0 +1,370 @@
+"""Transactions of the caller's: fences, releases and grants that come with their commit (P4)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pymysql
+import pytest
+import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from holdfast import (
+    AsyncHoldfast,
+    Holdfast,
+    LeaseLost,
+    LockTimeout,
+    NotHeld,
+    Settings,
+    SettingsError,
+    raise_token,
+)
+from holdfast.stores import _BUILT_IN
+from holdfast.stores.sql.options import split_url
+from tests.clients.support import QUICK, eventually
+
+STORES = ["sqlite", "postgres", *(["mariadb"] if "mysql" in _BUILT_IN else [])]
+
+
+class Place:
+    """A database that has both the locks and the caller's data, by one driver."""
+
+    def __init__(self, url: str, connect: Callable[[], Any], engine_url: str) -> None:
+        self.url = url
+        self.connect = connect
+        self.engine_url = engine_url
+
+    def run(self, connection: Any, statement: str) -> Any:
+        cursor = connection.cursor()
+        cursor.execute(statement)
+        found = cursor.fetchone()[0] if cursor.description else None
+        cursor.close()
+        return found
+
+
+def place_of(store: str, request: pytest.FixtureRequest, folder: Path) -> Place:
+    if store == "sqlite":
+        file = folder / "locks.db"
+        url = f"sqlite:///{file}?busy_timeout=0.3"
+        return Place(url, lambda: sqlite3.connect(file, timeout=0.3), f"sqlite:///{file}")
+    url = request.getfixturevalue(f"{store}_locks")
+    plain = split_url(url)[0]
+    if store == "postgres":
+        engine_url = plain.replace("postgresql://", "postgresql+psycopg://")
+        return Place(url, lambda: psycopg.connect(plain), engine_url)
+    parts = sqlalchemy.make_url(plain)
+
+    def connect() -> Any:
+        return pymysql.connect(
+            host=parts.host, port=parts.port, user=parts.username, database=parts.database, ssl_disabled=True
+        )
+
+    return Place(url, connect, f"{plain.replace('mysql://', 'mysql+pymysql://')}?ssl_disabled=true")
+
+
+@pytest.fixture(params=STORES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    place = place_of(request.param, request, tmp_path)
+    with closing(place.connect()) as connection:
+        place.run(connection, "DROP TABLE IF EXISTS account")
+        place.run(connection, "CREATE TABLE account (balance INTEGER NOT NULL)")
+        place.run(connection, "INSERT INTO account VALUES (0)")
+        connection.commit()
+    yield place
+    with closing(place.connect()) as connection:
+        place.run(connection, "DROP TABLE account")
+        connection.commit()
+
+
+@pytest.fixture
+def locks(place: Place) -> Iterator[Holdfast]:
+    with Holdfast(place.url, settings=QUICK) as locks:
+        yield locks
+
+
+@pytest.fixture
+def connection(place: Place, locks: Holdfast) -> Iterator[Any]:
+    with closing(place.connect()) as connection:
+        yield connection
+
+
+def test_a_fenced_transaction_commits_data_of_a_live_lease(place, locks, connection):
+    with locks.hold("account:7") as lease:
+        lease.fence(connection)
+        place.run(connection, "UPDATE account SET balance = balance + 1")
+        connection.commit()
+        assert lease.held
+    assert place.run(connection, "SELECT balance FROM account") == 1
+    assert locks.inspect("account:7").state == "free"
+
+
+def test_a_lease_that_was_taken_over_cannot_be_fenced(place, locks, connection):
+    told = []
+    lease = locks.acquire("account:7", ttl=0.1, renew=False, owner="a", on_lost=told.append)
+    time.sleep(0.15)
+    lease._kept.trusted_until += 60.0  # a clock that is wrong, or a pause right after the check
+    other = locks.acquire("account:7", owner="b")
+    with pytest.raises(LeaseLost) as caught:
+        lease.fence(connection)
+    assert caught.value.reason in ("expired", "taken over")
+    assert not lease.held
+    eventually(lambda: told)
+    connection.rollback()
+    other.fence(connection)
+    connection.rollback()
+    other.release()
+
+
+def test_a_break_keeps_a_transaction_from_being_fenced(locks, connection):
+    lease = locks.acquire("account:7", renew=False)
+    locks.break_lock("account:7", reason="stuck", by="olga")
+    with pytest.raises(LeaseLost) as caught:
+        lease.fence(connection)
+    assert (caught.value.reason, caught.value.by) == ("broken", "olga")
+
+
+def test_a_lease_can_be_released_with_the_commit(place, locks, connection):
+    with locks.hold("account:7") as lease:
+        lease.fence(connection)
+        place.run(connection, "UPDATE account SET balance = balance + 1")
+        lease.release(within=connection)
+        connection.commit()
+    assert locks.inspect("account:7").state == "free"
+    assert place.run(connection, "SELECT balance FROM account") == 1
+
+
+def test_the_block_may_end_before_the_transaction_that_releases(locks, connection):
+    with locks.hold("account:7") as lease:
+        lease.release(within=connection)
+    connection.commit()
+    assert locks.inspect("account:7").state == "free"
+    with pytest.raises(NotHeld):
+        lease.release()
+
+
+def test_a_release_that_is_rolled_back_leaves_the_lease_in_our_hands(locks, connection):
+    lease = locks.acquire("account:7", ttl=0.6)
+    lease.release(within=connection)
+    connection.rollback()
+    time.sleep(0.8)  # it was renewed meanwhile
+    lease.check()
+    lease.release()
+    assert locks.inspect("account:7").state == "free"
+
+
+def test_a_lease_that_was_released_with_a_commit_ends_without_a_word(locks, connection):
+    told = []
+    lease = locks.acquire("account:7", ttl=0.3, on_lost=told.append)
+    lease.release(within=connection)
+    connection.commit()
+    eventually(lambda: not lease.held)
+    lease.release()  # the transaction has done it, which is what was wanted
+    assert told == []
+
+
+def test_a_lock_can_be_taken_with_the_commit(place, locks, connection):
+    """R9: lock and data in one transaction."""
+    lease = locks.acquire("account:7", within=connection, ttl=0.5)
+    place.run(connection, "UPDATE account SET balance = 7")
+    connection.commit()
+    assert locks.inspect("account:7").holder.token == lease.token
+    time.sleep(0.7)  # it is renewed as any other
+    lease.check()
+    lease.release()
+
+
+def test_a_grant_that_is_rolled_back_is_lost(locks, connection):
+    lease = locks.acquire("account:7", within=connection, ttl=0.3)
+    connection.rollback()
+    assert locks.inspect("account:7") is None
+    eventually(lambda: not lease.held)
+    with pytest.raises(LeaseLost):
+        lease.release()
+
+
+def test_nobody_waits_inside_a_transaction(locks, connection):
+    lease = locks.acquire("account:7", owner="a")
+    with pytest.raises(LockTimeout, match="is held by a"):
+        locks.acquire("account:7", owner="b", within=connection)
+    connection.rollback()
+    assert locks.try_acquire("account:7", owner="b", within=connection) is None
+    connection.rollback()
+    with pytest.raises(SettingsError, match="nobody waits inside a transaction"):
+        locks.acquire("account:7", owner="b", within=connection, timeout=5)
+    lease.release()
+
+
+def test_without_a_transaction_there_is_nothing_to_be_part_of(place, locks):
+    with locks.hold("account:7") as lease, closing(place.connect()) as connection:
+        if isinstance(connection, sqlite3.Connection):
+            connection.isolation_level = None
+        elif isinstance(connection, psycopg.Connection):
+            connection.autocommit = True
+        else:
+            connection.autocommit(True)
+        for ask in (lease.fence, lambda conn: lease.release(within=conn)):
+            with pytest.raises(SettingsError, match="no transaction"):
+                ask(connection)
+
+
+def test_a_connection_to_another_database_is_refused(place, locks, tmp_path):
+    foreign = sqlite3.connect(tmp_path / "foreign.db")
+    with locks.hold("account:7") as lease, closing(foreign):
+        with pytest.raises(SettingsError, match=r"another database|no part in locks"):
+            lease.fence(foreign)
+        with Holdfast(f"sqlite:///{tmp_path}/foreign.db"):  # now it has the tables, and still not the lock
+            pass
+        with pytest.raises(SettingsError, match=r"another database|no part in locks"):
+            lease.fence(foreign)
+        assert lease.held
+
+
+def test_sqlalchemy_knows_of_the_transaction_that_a_fence_begins(place, locks):
+    engine = sqlalchemy.create_engine(place.engine_url)
+    update = sqlalchemy.text("UPDATE account SET balance = balance + 1")
+    with locks.hold("account:7") as lease:
+        with engine.begin() as connection:
+            lease.fence(connection)
+            connection.execute(update)
+        with Session(engine) as session:
+            lease.fence(session)
+            session.execute(update)
+            session.commit()
+        with engine.connect() as connection:
+            lease.release(within=connection)
+            assert connection.in_transaction()
+            connection.commit()
+        with engine.connect() as connection:
+            assert connection.scalar(sqlalchemy.text("SELECT balance FROM account")) == 2
+    assert locks.inspect("account:7").state == "free"
+    autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
+    with (
+        locks.hold("account:7") as lease,
+        autocommit.connect() as connection,
+        pytest.raises(SettingsError, match="no transaction"),
+    ):
+        lease.fence(connection)
+    engine.dispose()
+
+
+def test_a_snapshot_from_before_the_lease_is_too_old(place, locks, connection):
+    """Under REPEATABLE READ it would read what another holder has changed since."""
+    if isinstance(connection, sqlite3.Connection):
+        place.run(connection, "BEGIN")
+    elif isinstance(connection, psycopg.Connection):
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    assert place.run(connection, "SELECT balance FROM account") == 0
+    with locks.hold("account:7") as lease:
+        with pytest.raises(Exception, match=r"began before the lease|locked|could not serialize") as caught:
+            lease.fence(connection)
+        assert not isinstance(caught.value, LeaseLost)
+        connection.rollback()
+        lease.fence(connection)
+        connection.rollback()
+
+
+def test_a_token_is_raised_on_a_resource_elsewhere(place, locks, connection):
+    place.run(connection, "DROP TABLE IF EXISTS holdfast_fences")
+    place.run(
+        connection, "CREATE TABLE holdfast_fences (resource VARCHAR(255) PRIMARY KEY, token BIGINT NOT NULL)"
+    )
+    connection.commit()
+    with Holdfast("memory://") as elsewhere:
+        old = elsewhere.acquire("account:7", owner="a")
+        raise_token(connection, old)
+        raise_token(connection, old)
+        connection.commit()
+        old._kept.trusted_until += 60.0
+        elsewhere.break_lock("account:7", reason="stuck")
+        new = elsewhere.acquire("account:7", owner="b")
+        raise_token(connection, new)
+        connection.commit()
+        old._kept.lost = None  # it has not heard of it
+        with pytest.raises(LeaseLost, match="the resource has seen a newer token"):
+            raise_token(connection, old)
+        connection.rollback()
+        raise_token(connection, new)
+        raise_token(connection, old, resource="another")
+        connection.commit()
+        with pytest.raises(SettingsError, match="no name of a table"):
+            raise_token(connection, new, table="a; DROP TABLE b")
+    place.run(connection, "DROP TABLE holdfast_fences")
+    connection.commit()
+
+
+def test_no_update_is_lost_whatever_pauses_do(place):
+    """P4: leases run out in the middle of everything, and only who could fence was acknowledged."""
+    acknowledged = []
+    settings = Settings(ttl=0.1, margin=0.02, heartbeat=0.05, claim=0.2, patience=1.0)
+
+    def work(name: str) -> None:
+        with Holdfast(place.url, settings=settings) as locks, closing(place.connect()) as connection:
+            for turn in range(6):
+                with suppress(LeaseLost):
+                    lease = locks.acquire("account:7", owner=name, renew=False, timeout=20)
+                    if turn % 2:
+                        time.sleep(0.12)  # past the lease: somebody else has the lock by now
+                        lease._kept.trusted_until += 60.0  # and we do not know
+                    try:
+                        lease.fence(connection)
+                        balance = place.run(connection, "SELECT balance FROM account")
+                        place.run(connection, f"UPDATE account SET balance = {balance + 1}")
+                        connection.commit()
+                        acknowledged.append(name)
+                    finally:
+                        connection.rollback()
+                        with suppress(LeaseLost):
+                            lease.release()
+
+    threads = [threading.Thread(target=work, args=(f"w{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    with closing(place.connect()) as connection:
+        assert place.run(connection, "SELECT balance FROM account") == len(acknowledged)
+    assert len(acknowledged) >= 12  # those who were in time
+
+
+def test_asyncio_drivers_can_fence_as_well(postgres_locks):
+    plain = split_url(postgres_locks)[0]
+
+    async def main() -> None:
+        engine = create_async_engine(plain.replace("postgresql://", "postgresql+psycopg://"))
+        async with (
+            AsyncHoldfast(postgres_locks, settings=QUICK) as locks,
+            await psycopg.AsyncConnection.connect(plain) as connection,
+        ):
+            async with locks.hold("account:7", ttl=1) as lease:
+                await lease.fence(connection)
+                await asyncio.sleep(1.2)  # renewed meanwhile
+                await connection.commit()
+                async with engine.begin() as other:
+                    await lease.fence(other)
+                async with AsyncSession(engine) as session:
+                    await lease.fence(session)
+                    await session.commit()
+                with psycopg.connect(plain) as blocking:
+                    await lease.fence(blocking)
+                await lease.release(within=connection)
+                await connection.commit()
+            assert (await locks.inspect("account:7")).state == "free"
+            lease = await locks.acquire("account:7", within=connection)
+            await connection.commit()
+            assert (await locks.inspect("account:7")).holder.token == lease.token
+            await lease.release()
+            with pytest.raises(SettingsError, match="no connection that holdfast knows"):
+                async with locks.hold("account:7") as lease:
+                    await lease.fence(object())
+        await engine.dispose()
+
+    asyncio.run(main())
