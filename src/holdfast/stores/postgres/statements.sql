@@ -329,15 +329,15 @@ DELETE FROM holdfast_locks
 
 -- name: delete_ended
 DELETE FROM holdfast_ended
- WHERE (lock_key, attempt) IN (SELECT lock_key, attempt FROM holdfast_ended
-                                WHERE until_at <= :now ORDER BY until_at LIMIT :limit FOR UPDATE SKIP LOCKED)
+ WHERE ctid = ANY (ARRAY (SELECT ctid FROM holdfast_ended
+                           WHERE until_at <= :now ORDER BY until_at LIMIT :limit FOR UPDATE SKIP LOCKED))
 RETURNING 1;
 
 -- name: delete_history
 -- What is in no week's partition; those are dropped as a whole.
 DELETE FROM holdfast_history_rest
- WHERE (lock_key, number, at) IN (SELECT lock_key, number, at FROM holdfast_history_rest
-                                   WHERE at <= :before ORDER BY at LIMIT :limit FOR UPDATE SKIP LOCKED)
+ WHERE ctid = ANY (ARRAY (SELECT ctid FROM holdfast_history_rest
+                           WHERE at <= :before ORDER BY at LIMIT :limit FOR UPDATE SKIP LOCKED))
 RETURNING 1;
 
 -- name: count_held

@@ -1,0 +1,27 @@
+"""Database servers answer as the memory store does, on random requests."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.stores import open_store
+from holdfast.stores.base import StoreOptions
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.compare import compare
+from holdfast.testing.conformance import CLIENT
+
+SEEDS = 8
+STEPS = 250
+
+
+@pytest.mark.parametrize("history", ["all", "notable"])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_postgres_answers_as_memory_does(postgres_locks: str, history, seed: int) -> None:
+    """At the level all every grant takes the slow path, at notable the fast ones are taken."""
+    options = StoreOptions(CLIENT, history)
+    store = open_store(postgres_locks, options)
+    store.open()
+    try:
+        compare(MemoryStore(options), store, seed=1000 + seed, steps=STEPS, client=CLIENT)
+    finally:
+        store.close()

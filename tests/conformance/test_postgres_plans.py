@@ -1,0 +1,126 @@
+"""How PostgreSQL finds rows: by an index, whatever the statement, at a million rows as at ten (R7)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import Holdfast
+from holdfast.stores.postgres.session import Statement
+from holdfast.stores.postgres.store import SQL
+from tests.servers.postgres import PostgresServer
+
+ROWS = 1_000_000
+CONTROL = {"begin", "commit", "commit_lazily", "rollback", "notify", "now", "schema_version", "store_id"}
+COUNTS = {"count_held"}  # by hand, before the tables are dropped
+
+VALUES: dict[str, Any] = {
+    "key": "key:500000",
+    "attempt": "attempt-500000",
+    "owner": "owner-7",
+    "instance": "i-1",
+    "host": "alpha",
+    "ttl": 1000,
+    "pid": 1,
+    "token": 500000,
+    "now": None,
+    "long": True,
+    "number": 1,
+    "claim": 1,
+    "patience": 1,
+    "channel": "c",
+    "keys": json.dumps(["key:1", "key:2"]),
+    "leases": json.dumps(
+        [{"place": 0, "key": "key:500000", "attempt": "attempt-500000", "token": 1, "ttl": 1}]
+    ),
+    "tickets": json.dumps([{"place": 0, "key": "key:500000", "attempt": "t-1", "patience": 1}]),
+    "from_key": "key:5",
+    "to_key": "key:6",
+    "after": "key:50",
+    "upto": "key:51",
+    "state": "held",
+    "limit": 100,
+    "before": 1000,
+    "idle_since": 1000,
+    "kind": "expired",
+    "at": 1,
+    "by": None,
+    "reason": None,
+    "why": "released",
+    "until_at": 1,
+    "claimed": 1,
+    "expires_at": 1,
+    "granted_at": 1,
+    "last_attempt": None,
+    "holds": 0,
+    "waiters": 0,
+    "next_ticket": 1,
+    "events": 1,
+    "queued_at": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def connection(postgres_server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
+    url = postgres_server.create_database()
+    with Holdfast(f"{url}?apply_schema=yes"):
+        pass
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO holdfast_locks"
+            " (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)"
+            " SELECT 'key:' || n, n, 'owner-' || n % 1000, 'attempt-' || n, n, n, 'i-' || n % 100, 'alpha', 1"
+            f" FROM generate_series(1, {ROWS}) AS n"
+        )
+        for table, columns, values in (
+            ("holds", "lock_key, attempt, claimed, expires_at", "'key:' || n, 'h-' || n, 1, n"),
+            (
+                "tickets",
+                "lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at",
+                "'key:' || n % 100, n, 't-' || n, 'o', 'i', 'h', 1, 1, 1, n",
+            ),
+            ("ended", "lock_key, attempt, why, until_at", "'key:' || n, 'e-' || n, 'released', n"),
+            ("history", "lock_key, number, kind, at, token", "'key:' || n % 1000, n, 'expired', n, 1"),
+        ):
+            connection.execute(
+                f"INSERT INTO holdfast_{table} ({columns})"
+                f" SELECT {values} FROM generate_series(1, 50000) AS n"
+            )
+        connection.execute("ANALYZE")
+        yield connection
+    postgres_server.drop_database(url)
+
+
+def plan(connection: psycopg.Connection[Any], name: str) -> str:
+    """Return the plan of a statement as it is prepared: for any parameters."""
+    statement = Statement(name, SQL[name])
+    values = [VALUES[parameter] for parameter in statement._names]
+    connection.execute("SET plan_cache_mode = force_generic_plan")
+    connection.execute(f"PREPARE looked_at AS {statement.text.decode()}".encode())
+    try:
+        shown = ", ".join("NULL" if value is None else f"'{value}'" for value in values)
+        rows = connection.execute(f"EXPLAIN EXECUTE looked_at{f'({shown})' if values else ''}".encode())
+        return "\n".join(line for (line,) in rows)
+    finally:
+        connection.execute("DEALLOCATE looked_at")
+
+
+def scans(lines: str) -> list[str]:
+    return re.findall(r"Seq Scan on (?!holdfast_meta)\w+", lines)
+
+
+def test_no_statement_reads_or_sorts_a_whole_table(connection: psycopg.Connection[Any]) -> None:
+    """One test for all: to fill the tables takes longer than all plans together."""
+    names = {name for name, _ in SQL} - CONTROL - COUNTS
+    plans = {name: plan(connection, name) for name in sorted(names)}
+    assert len(plans) > 30
+    assert {name: lines for name, lines in plans.items() if scans(lines)} == {}
+    for name in ("list", "list_by_owner", "sweep_walk", "sweep_expired", "history", "queue_head"):
+        assert "Sort" not in plans[name], plans[name]  # each page would sort all that is left
+    bad = connection.execute("EXPLAIN SELECT * FROM holdfast_locks WHERE host = 'beta'")
+    assert scans("\n".join(line for (line,) in bad)), "a scan would not be noticed"
