@@ -1,0 +1,285 @@
+"""What PostgreSQL locks, sees and writes, and when: facts that the store is built on, on a real server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.core.requests import (
+    Acquire,
+    Busy,
+    Client,
+    Granted,
+    Queued,
+    Release,
+    Released,
+    Renew,
+    RenewLease,
+    Withdraw,
+    Withdrawn,
+)
+from holdfast.stores import open_store
+from holdfast.stores.base import Store, StoreOptions
+from holdfast.stores.postgres import store as postgres
+from holdfast.stores.sql.options import split_url
+from holdfast.testing.conformance import CLIENT, OTHER_CLIENT
+from tests.servers.postgres import PostgresServer
+
+KEY = "nightly"
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that wait for a row as long as a test takes to arrange it, on however busy a machine."""
+    impatient = postgres._SESSION
+    assert "lock_timeout = '500ms'" in impatient
+    assert "statement_timeout = '8s'" in impatient
+    settings = impatient.replace("lock_timeout = '500ms'", "lock_timeout = '60s'")
+    monkeypatch.setattr(postgres, "_SESSION", settings.replace("'8s'", "'60s'"))
+
+
+@pytest.fixture
+def make_store(postgres_locks: str) -> Iterator[Callable[..., Any]]:
+    opened: list[Store] = []
+
+    def make_store(client: Client = CLIENT, history: Any = "notable") -> Any:
+        store = open_store(f"{postgres_locks}&request_timeout=60", StoreOptions(client, history))
+        store.open()
+        opened.append(store)
+        return store
+
+    yield make_store
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(make_store: Callable[..., Any]) -> Any:
+    return make_store()
+
+
+@pytest.fixture
+def theirs(postgres_locks: str) -> Iterator[psycopg.Connection[Any]]:
+    """Somebody's connection, with a transaction that is open for as long as a test likes."""
+    with psycopg.connect(split_url(postgres_locks)[0]) as connection:
+        yield connection
+        connection.rollback()
+
+
+def take(store: Store, attempt: str, key: str = KEY, *, ttl: float = 60.0, wait: bool = False) -> Any:
+    return store.execute(Acquire(key, attempt, attempt, ttl, CLIENT, wait=wait))
+
+
+def free(store: Store, key: str = KEY) -> int:
+    """Have a row for a key that nobody holds; return its token."""
+    token: int = take(store, "first", key).token
+    assert store.execute(Release(key, "first", token)) == Released()
+    return token
+
+
+def in_thread(work: Callable[[], Any]) -> Callable[[], Any]:
+    """Start *work*; the result is a function that waits for it."""
+    results: list[Any] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except Exception as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def result() -> Any:
+        thread.join(20)
+        return results[0]
+
+    return result
+
+
+def wait_for_waiters(server: PostgresServer, count: int) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        rows = server.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        if rows[0][0] >= count:
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"no {count} wait for a row")
+
+
+def lock_row(theirs: psycopg.Connection[Any], key: str = KEY) -> None:
+    theirs.execute("SELECT 1 FROM holdfast_locks WHERE lock_key = %s FOR NO KEY UPDATE", [key])
+
+
+def test_an_attempt_that_ends_while_it_waits_for_the_row_is_not_granted(
+    patient, store, theirs, postgres_server
+):
+    """P6, trap 7: what a withdrawal has written while we waited is not in our snapshot; the row tells."""
+    token = free(store)
+    lock_row(theirs)
+    acquiring = in_thread(lambda: take(store, "x-1"))
+    wait_for_waiters(postgres_server, 1)
+    theirs.execute(
+        "INSERT INTO holdfast_ended (lock_key, attempt, why, until_at) VALUES (%s, 'x-1', 'withdrawn', 1e18)",
+        [KEY],
+    )
+    theirs.execute("UPDATE holdfast_locks SET token = token WHERE lock_key = %s", [KEY])
+    theirs.commit()
+    assert not isinstance(acquiring(), Granted)
+    assert take(store, "y-1").token > token
+
+
+def test_a_real_withdrawal_beats_an_acquire_that_waits_for_it(
+    patient, make_store, store, theirs, postgres_server
+):
+    """P6, with the store's own requests: somebody has the row for as long as both come to wait for it."""
+    free(store)
+    other = make_store()
+    lock_row(theirs)
+    withdrawing = in_thread(lambda: other.execute(Withdraw(KEY, "x-1")))
+    wait_for_waiters(postgres_server, 1)
+    acquiring = in_thread(lambda: take(store, "x-1"))
+    wait_for_waiters(postgres_server, 2)
+    theirs.rollback()
+    assert withdrawing() == Withdrawn()
+    assert not isinstance(acquiring(), Granted)
+
+
+def test_a_lease_that_was_waited_for_is_born_with_its_whole_ttl(patient, store, theirs, postgres_server):
+    """Trap 2: the clock is read after the wait. now() would stand still from before it."""
+    free(store)
+    theirs.execute("UPDATE holdfast_locks SET host = host WHERE lock_key = %s", [KEY])
+    acquiring = in_thread(lambda: take(store, "a-1", ttl=1.0))
+    wait_for_waiters(postgres_server, 1)
+    time.sleep(0.3)
+    theirs.commit()
+    assert isinstance(acquiring(), Granted)
+    (left,) = theirs.execute(
+        "SELECT expires_at / 1e6 - extract(epoch FROM clock_timestamp()) FROM holdfast_locks"
+    ).fetchone() or (0,)
+    assert left > 0.8
+
+
+def test_a_refusal_waits_for_no_row_and_locks_none(store, theirs):
+    """Whoever tries in a loop must not be in the way of the holder's renewals, nor of anybody's fence."""
+    take(store, "a-1")
+    theirs.execute("UPDATE holdfast_locks SET host = host WHERE lock_key = %s", [KEY])
+    started = time.monotonic()
+    for n in range(20):
+        assert isinstance(take(store, f"b-{n}"), Busy)
+    assert time.monotonic() - started < 5  # not twenty times the lock's timeout
+
+
+def test_a_release_does_not_pass_a_waiter_that_is_just_joining(
+    patient, make_store, store, theirs, postgres_server
+):
+    """Trap 7: a lost wake-up. The count of waiters is on the row that the release waits for."""
+    token = take(store, "a-1").token
+    lock_row(theirs)
+    queueing = in_thread(lambda: take(make_store(OTHER_CLIENT), "b-1", wait=True))
+    wait_for_waiters(postgres_server, 1)
+    releasing = in_thread(lambda: store.execute(Release(KEY, "a-1", token)))
+    wait_for_waiters(postgres_server, 2)
+    theirs.rollback()
+    queued, released = queueing(), releasing()
+    assert isinstance(queued, Queued | Granted), queued
+    if isinstance(queued, Queued):
+        assert released == Released(0, next="b-1")
+    assert isinstance(take(store, "c-1"), Busy)
+
+
+def test_a_batch_of_renewals_waits_for_no_row(store, theirs):
+    """A row that somebody has locked is unknown; the others are none the worse."""
+    leases = [RenewLease(f"k{n}", "a-1", take(store, "a-1", f"k{n}").token, 60.0) for n in range(5)]
+    lock_row(theirs, "k2")
+    outcomes = [answer.outcome for answer in store.execute(Renew(leases=tuple(leases))).leases]
+    assert outcomes == ["renewed", "renewed", "unknown", "renewed", "renewed"]
+
+
+def test_eight_who_take_a_new_key_at_once_are_one_holder(make_store):
+    """Trap 5: there is no row to lock yet."""
+    stores = [make_store(Client(f"i{n}", "alpha", n)) for n in range(8)]
+    for turn in range(10):
+        asking = [
+            in_thread(lambda s=s, n=n, t=turn: take(s, f"a-{n}", f"key-{t}")) for n, s in enumerate(stores)
+        ]
+        answers = [ask() for ask in asking]
+        assert sum(isinstance(answer, Granted) for answer in answers) == 1, answers
+        assert sum(isinstance(answer, Busy) for answer in answers) == 7, answers
+
+
+def test_a_grant_is_on_the_disk_when_it_is_answered_and_a_release_need_not_be(request):
+    """Trap 14."""
+    from tests.servers.fixtures import require, with_tables
+
+    require("postgres")
+    with PostgresServer(durable=True, settings={"wal_writer_delay": "10s"}) as server:
+        url = with_tables(server.create_database())
+        store = open_store(url, StoreOptions(CLIENT))
+        store.open()
+
+        def unflushed() -> int:
+            rows = server.execute("SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()")
+            return int(rows[0][0])
+
+        take(store, "warm-up", "another")
+        granted = take(store, "a-1")
+        assert unflushed() == 0
+        store.execute(Renew(leases=(RenewLease(KEY, "a-1", granted.token, 60.0),)))
+        assert unflushed() == 0
+        take(store, "b-1", wait=True)
+        assert store.execute(Release(KEY, "a-1", granted.token)) == Released(0, next="b-1")
+        assert unflushed() > 0
+        claimed = take(store, "b-1", wait=True)
+        assert isinstance(claimed, Granted)
+        assert unflushed() == 0
+        assert store.execute(Release(KEY, "b-1", claimed.token)) == Released()
+        assert unflushed() > 0
+        store.close()
+
+
+def test_one_client_is_notified_of_a_hand_over_and_nobody_of_anything_else(make_store, theirs):
+    """Trap 13: a notification costs every listener something."""
+    winner, other = make_store(OTHER_CLIENT), make_store()
+    heard: list[str] = []
+    theirs.autocommit = True
+    theirs.add_notify_handler(lambda notification: heard.append(notification.payload))
+    for instance in (CLIENT.instance, OTHER_CLIENT.instance):
+        theirs.execute(f'LISTEN "holdfast_{instance}"')
+    token = take(other, "a-1").token
+    winner.execute(Acquire(KEY, "b-1", "b-1", 60.0, OTHER_CLIENT, wait=True))
+    other.execute(Release(KEY, "a-1", token))
+    theirs.execute("SELECT 1")
+    assert [payload.split("\n")[::2][:2] for payload in heard if payload] == [["granted", "b-1"]]
+
+
+def test_keys_are_compared_by_bytes_whatever_the_database_sorts_by(postgres_server):
+    """Trap 16: the order of a page must be the order of the comparison that ends it."""
+    from tests.servers.fixtures import with_tables
+
+    url = postgres_server.create_database(icu_locale="en-US")
+    try:
+        store: Any = open_store(with_tables(url), StoreOptions(CLIENT))
+        store.open()
+        names = ["a", "B", "b", "á", "z", "Z", "a b", "a-b", "ä"]
+        for name in names:
+            take(store, "a-1", name)
+        from holdfast.core.requests import List
+
+        found: list[str] = []
+        after = ""
+        while True:
+            page = store.execute(List(after=after, limit=2))
+            found += [view.key for view in page.locks]
+            if page.after is None:
+                break
+            after = page.after
+        assert found == sorted(names)
+        store.close()
+    finally:
+        postgres_server.drop_database(url)
