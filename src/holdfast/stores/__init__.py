@@ -16,7 +16,9 @@ ENTRY_POINTS = "holdfast.stores"
 
 # Imported only when a URL asks for them, so that no driver is loaded in vain.
 _BUILT_IN = {
+    "mariadb": "holdfast.stores.mysql",
     "memory": "holdfast.stores.memory",
+    "mysql": "holdfast.stores.mysql",
     "postgresql": "holdfast.stores.postgres",
     "postgres": "holdfast.stores.postgres",
     "sqlite": "holdfast.stores.sqlite",

@@ -257,7 +257,7 @@ class PostgresSession:
                     results.append(None)
                     continue
                 if pg.status != pq.ConnStatus.OK:
-                    raise psycopg.OperationalError(result.error_message or "the server has closed it")
+                    raise psycopg.OperationalError(_message(result) or "the server has closed it")
                 results.append(result)
             self._poll_until(deadline, select.POLLIN)
             pg.consume_input()
@@ -273,15 +273,15 @@ class PostgresSession:
         if state.startswith("57P") and unknown:
             # The server is about to close the line. Whether it has committed before is not for us to guess.
             self._break_off()
-            return failing.lost(result.error_message.strip(), unknown=True)
+            return failing.lost(_message(result), unknown=True)
         if state in failing.NO_SUCH_PREPARED and self._prepare:
             # A pooler gives each transaction another connection, so what we prepared is not there.
             self._break_off()
-            raise NotPrepared(result.error_message)
+            raise NotPrepared(_message(result))
         if state == failing.READ_ONLY:
-            # It was the primary when we connected, and is not any more: the next connection finds the new one.
+            # It was the primary when we connected, and no longer is: the next connection finds the new one.
             self._break_off()
-        return failing.translate(state, result.error_message.strip())
+        return failing.translate(state, _message(result))
 
     def _break_off(self) -> None:
         """Close the line at once: what it would say next answers nobody's question."""
@@ -291,7 +291,7 @@ class PostgresSession:
     def _notice(self, result: Any) -> None:
         state = _state(result)
         if state == "01000":
-            self._warned = result.error_message.strip()
+            self._warned = _message(result)
 
 
 class NotPrepared(errors.StoreUnavailable):
@@ -301,6 +301,11 @@ class NotPrepared(errors.StoreUnavailable):
 def _state(result: Any) -> str:
     field: bytes | None = result.error_field(pq.DiagnosticField.SQLSTATE)
     return field.decode() if field else ""
+
+
+def _message(result: Any) -> str:
+    text: bytes = result.error_message
+    return text.decode(errors="replace").strip()
 
 
 def _to_wire(value: Any) -> bytes | None:

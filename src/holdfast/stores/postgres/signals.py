@@ -24,7 +24,7 @@ from holdfast.stores.base import Listener
 from holdfast.stores.postgres.session import CHANNEL
 
 START = 5.0  # how long a request waits for the listener before it goes on without
-ECHO = 2.0  # how long our own first notification may take; behind a pooler it never comes
+ECHO = 2.0  # how long our own notification may take; behind a pooler in transaction mode it never comes
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 15.0  # before connecting again
 
 
@@ -121,10 +121,13 @@ class Notifications:
         try:
             pg = connection.pgconn
             channel = f"{CHANNEL}{self._instance}"  # made by us, of letters and digits
-            # Our own notification shows that those of others will arrive.
-            result = pg.exec_(f"LISTEN \"{channel}\"; SELECT pg_notify('{channel}', '')".encode())
+            result = pg.exec_(f'LISTEN "{channel}"; SELECT pg_backend_pid()'.encode())
             if result.status != pq.ExecStatus.TUPLES_OK:
-                raise psycopg.OperationalError(result.error_message)
+                raise psycopg.OperationalError(result.error_message.decode(errors="replace").strip())
+            if int(result.get_value(0, 0) or 0) == pg.backend_pid:
+                ready.set()
+            else:  # somebody else answers than we connected to: a pooler, which may keep sessions or not
+                self._echo(channel)
             deadline = time.monotonic() + ECHO
             poll = select.poll()
             poll.register(stop, select.POLLIN)
@@ -145,6 +148,15 @@ class Notifications:
                 if any(fd == stop.fileno() for fd, _ in poll.poll(left)):
                     return
                 pg.consume_input()
+        finally:
+            with suppress(psycopg.Error):
+                self._close(connection)
+
+    def _echo(self, channel: str) -> None:
+        """Notify ourselves, from another session: in the one that listens it would always arrive."""
+        connection = self._connect()  # type: ignore[misc]
+        try:
+            connection.pgconn.exec_(f"SELECT pg_notify('{channel}', '')".encode())
         finally:
             with suppress(psycopg.Error):
                 self._close(connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,7 +36,10 @@ Connect = Callable[[], "psycopg.Connection[Any]"]
 
 PACKAGE = "holdfast.stores.postgres"
 SQL = Statements(PACKAGE)
-CONNECT_TIMEOUT = 10
+# What libpq is told unless the url says otherwise. A line that silently went away is noticed within a minute,
+# not after the two hours of most systems: till then no notification would arrive.
+_LINE = {"keepalives_idle": 20, "keepalives_interval": 10, "keepalives_count": 3}
+_SHORTEST_CONNECT = 2  # libpq takes less for this
 
 # Nothing of ours may wait for long: others wait for us. A client that is paused in the middle of a
 # transaction loses it, and with it its hold on the row.
@@ -56,8 +60,10 @@ def from_url(url: str, options: StoreOptions) -> PostgresStore:
     See `ServerOptions` for what may follow ``?``; everything else there is libpq's.
     """
     address, server = split_url(url)
-    connect = partial(_connect, address)
-    listen = partial(_connect, server.listen) if server.listen else None if server.pooler else connect
+    connect = partial(_connect, address, server.request_timeout)
+    listen = None if server.pooler else connect
+    if server.listen:
+        listen = partial(_connect, server.listen, server.request_timeout)
     return PostgresStore(options, server, connect, listen)
 
 
@@ -234,10 +240,12 @@ class PostgresStore(ServerStore):
         self.use(lambda session: partitions.keep(session, self.server, now, forget_before))
 
 
-def _connect(address: str) -> psycopg.Connection[Any]:
-    timeout = {} if "connect_timeout" in conninfo_to_dict(address) else {"connect_timeout": CONNECT_TIMEOUT}
+def _connect(address: str, timeout: float) -> psycopg.Connection[Any]:
+    given = conninfo_to_dict(address)
+    defaults = {**_LINE, "connect_timeout": max(math.ceil(timeout), _SHORTEST_CONNECT)}
+    missing: dict[str, Any] = {name: value for name, value in defaults.items() if name not in given}
     return psycopg.connect(
-        address, autocommit=True, prepare_threshold=None, fallback_application_name="holdfast", **timeout
+        address, autocommit=True, prepare_threshold=None, fallback_application_name="holdfast", **missing
     )
 
 
@@ -250,7 +258,12 @@ def _refused(error: psycopg.Error) -> errors.StoreError:
     for words, code in (
         ("password", "28P01"),
         ("no pg_hba.conf entry", "28000"),
+        ('role "', "28000"),
         ("does not exist", "3D000"),
+        ("permission denied for database", "42501"),
+        ("too many c", "53300"),  # clients already, or connections for a role or a database
+        ("connection slots", "53300"),
+        ("the database system is", "57P03"),  # starting up, shutting down, in recovery
     ):
         if words in text:
             return failing.translate(code, text)

@@ -111,6 +111,8 @@ class LockRow:
         return float(PINNED_FOR if self.owner is None else self.expires_at - self.now) / 1e6
 
     def holder(self) -> Holder:
+        if not self._is_row:  # somebody is about to make it, or keeps us from it
+            return Holder(PINNED, "", 0, 0, 0.0)
         held_for = (self.now - self.granted_at) / 1e6
         owner = PINNED if self.owner is None else self.owner
         return Holder(owner, self.host, self.pid, self.token, held_for, bool(self.claimed))

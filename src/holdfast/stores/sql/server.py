@@ -104,7 +104,11 @@ class ServerStore:
     def open(self) -> None:
         """Connect, and check the tables."""
         self._pool.reopen()
-        self.use(self._check_schema)
+        try:
+            self.use(self._check_schema)
+        except BaseException:
+            self._pool.close()  # nobody has the client, so nobody would close it
+            raise
 
     def _check_schema(self, session: Any) -> None:
         raise NotImplementedError

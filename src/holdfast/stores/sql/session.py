@@ -74,8 +74,10 @@ class Transaction:
         self.later("probe_pin", key=key)
         self.later("read_lock", key=key, attempt=attempt, now=now)
         batch, self._queue = self._queue, []
-        *_, probe, read = self._session.send(batch)
+        *_, locked, probe, read = self._session.send(batch)
         row = read[0]
+        if row[3] is not None and not locked:
+            return self._lock(key, attempt, now)  # somebody made it just after we found none to lock
         pinned = row[3] is not None and not probe
         return (row[0], pinned, *row[2:])
 

@@ -1,0 +1,181 @@
+"""Connections to MySQL and MariaDB: made from a url or by an engine, and set up to our needs."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import struct
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pymysql
+from pymysql.constants import CLIENT, COMMAND
+from pymysql.err import MySQLError
+
+from holdfast import errors
+from holdfast.stores.mysql import failing
+from holdfast.stores.sql.run import Row
+
+OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0)}  # since when a SELECT can skip locked rows and read JSON
+CONNECT_TIMEOUT = 10.0
+
+# What may follow ? in the url, besides ours, and is the driver's business.
+OPTIONS: dict[str, Callable[[str], Any]] = {
+    "unix_socket": str,
+    "bind_address": str,
+    "connect_timeout": float,
+    "ssl_ca": str,
+    "ssl_cert": str,
+    "ssl_key": str,
+    "ssl_disabled": lambda text: text.lower() in ("1", "on", "yes", "true"),
+    "ssl_verify_cert": lambda text: text.lower() in ("1", "on", "yes", "true"),
+    "ssl_verify_identity": lambda text: text.lower() in ("1", "on", "yes", "true"),
+}
+
+# Nothing of ours may wait for long: others wait for us. A client that is paused in the middle of a
+# transaction loses it, and with it its hold on the row.
+_SESSION = """
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;
+SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1,
+    innodb_lock_wait_timeout = 1, lock_wait_timeout = 2, group_concat_max_len = 16777216;
+"""
+_BOUNDS = {
+    "MariaDB": "SET SESSION max_statement_time = 8, idle_transaction_timeout = 3",
+    # MySQL can end neither a statement that writes nor an idle transaction, but an idle session.
+    "MySQL": "SET SESSION max_execution_time = 8000, wait_timeout = 10",
+}
+_NO_BOUNDS = {"MariaDB": "SET SESSION max_statement_time = 0", "MySQL": "SET SESSION max_execution_time = 0"}
+_CLOCK = "SELECT SYSDATE(6), SLEEP(0.001), SYSDATE(6)"
+
+
+class _Connection(pymysql.Connection):
+    """A connection that is made quickly: PyMySQL would read all certificates of the machine for each.
+
+    That is where the url says nothing about TLS. Then it is used if the server can, and nothing is verified.
+    """
+
+    _unverified: ssl.SSLContext | None = None
+
+    def _create_ssl_ctx(self, options: Any) -> ssl.SSLContext:
+        if options:
+            return super()._create_ssl_ctx(options)  # type: ignore[no-any-return, misc]
+        if _Connection._unverified is None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            _Connection._unverified = context
+        return _Connection._unverified
+
+
+_VERSION = re.compile(r"(?:5\.5\.5-)?(\d+)\.(\d+)")  # MariaDB hides behind an old version of MySQL
+
+
+def by_url(url: str) -> Callable[[float], Any]:
+    """Return what connects to ``mysql://user:password@host:port/database``."""
+    parts = urlsplit(url)
+    database = unquote(parts.path.strip("/"))
+    if not database:
+        raise errors.SettingsError("the url names no database; write mysql://user@host/database")
+    options: dict[str, Any] = {}
+    try:
+        for name, value in parse_qsl(parts.query, keep_blank_values=True):
+            options[name] = OPTIONS[name](value)
+        port = parts.port or 3306
+    except KeyError as error:
+        known = ", ".join(OPTIONS)
+        raise errors.SettingsError(f"the url has an unknown option {error}; there are {known}") from error
+    except ValueError as error:
+        raise errors.SettingsError(f"an option in the url is no good: {error}") from error
+    arguments: dict[str, Any] = {
+        "host": parts.hostname or "localhost",
+        "port": port,
+        "user": unquote(parts.username) if parts.username else None,
+        "password": unquote(parts.password or "").encode(),  # text would have to be Latin-1
+        "database": database,
+        "connect_timeout": CONNECT_TIMEOUT,
+        **options,
+    }
+
+    def connect(timeout: float) -> Any:
+        return _connected(
+            lambda: _Connection(
+                **arguments,
+                charset="utf8mb4",
+                autocommit=True,
+                client_flag=CLIENT.MULTI_STATEMENTS,  # and not FOUND_ROWS
+                read_timeout=timeout,
+                write_timeout=timeout,
+                program_name="holdfast",
+            )
+        )
+
+    return connect
+
+
+def by_engine(engine: Any) -> Callable[[float], Any]:
+    """Return what takes connections from an SQLAlchemy engine for good."""
+    if engine.dialect.driver != "pymysql":
+        raise errors.SettingsError(
+            f"the engine uses {engine.dialect.driver!r}; holdfast needs PyMySQL: mysql+pymysql://"
+        )
+
+    def take() -> Any:
+        borrowed = engine.raw_connection()
+        borrowed.detach()  # it is ours now, and the engine's pool makes another one when it needs one
+        connection = borrowed.dbapi_connection
+        connection.rollback()
+        connection.set_character_set("utf8mb4")
+        # What else is asked for when connecting: leave to send several statements at once.
+        connection._execute_command(COMMAND.COM_SET_OPTION, struct.pack("<H", 0))  # noqa: SLF001
+        connection._read_packet()  # noqa: SLF001
+        return connection
+
+    def connect(timeout: float) -> Any:
+        connection = _connected(take)
+        connection._read_timeout = connection._write_timeout = timeout  # noqa: SLF001
+        return connection
+
+    return connect
+
+
+def settings(connection: Any, *, patient: bool = False) -> str:
+    """Return what sets a session up, for this kind of server; the last statement is for `check_clock`.
+
+    *patient*: it may take as long as it likes.
+    """
+    told = connection.get_server_info()
+    kind = "MariaDB" if "mariadb" in told.lower() else "MySQL"
+    match = _VERSION.match(told)
+    version = (int(match[1]), int(match[2])) if match else (0, 0)
+    if version < OLDEST[kind]:
+        connection.close()
+        oldest = ".".join(map(str, OLDEST[kind]))
+        raise errors.StoreMisconfigured(
+            f"the server is {kind} {told}; holdfast needs {kind} {oldest} or later"
+        )
+    return f"{_SESSION}{(_NO_BOUNDS if patient else _BOUNDS)[kind]};\n{_CLOCK}"
+
+
+def check_clock(rows: list[Row]) -> None:
+    """Raise `StoreMisconfigured` if the server's clock stands still while a statement runs."""
+    ((before, _, after),) = rows
+    if before == after:
+        raise errors.StoreMisconfigured(
+            "the server runs with sysdate-is-now, so a lease could begin in the past: remove that option from"
+            " its configuration and restart it"
+        )
+
+
+def _connected(connect: Callable[[], Any]) -> Any:
+    try:
+        return connect()
+    except MySQLError as error:
+        raise failing.refused(*failing.told(error)) from error
+    except (RuntimeError, ValueError) as error:  # the driver lacks a package for this log-in, or an argument
+        raise errors.StoreMisconfigured(f"MySQL: cannot connect ({error})") from error
+    except Exception as error:  # SQLAlchemy wraps what the driver raised
+        cause = getattr(error, "orig", None)
+        if not isinstance(cause, MySQLError):
+            raise
+        raise failing.refused(*failing.told(cause)) from error

@@ -1,0 +1,86 @@
+"""What errors of MySQL and MariaDB mean for a request: one table, by number."""
+
+from __future__ import annotations
+
+from holdfast import errors
+from holdfast.stores.sql.session import Conflict, RowLocked
+
+
+class Interrupted(errors.StoreUnavailable):
+    """Somebody sent KILL QUERY. To a listener that is good news."""
+
+
+LOST = (0, 2006, 2013, 2055)  # the driver's own: there is no line any more
+NOT_OWNER = 1095  # of a KILL
+READ_ONLY = (1290, 1836, 1792, 3100)
+# Behind these the server closes the line, and whether it has committed before is not for us to guess.
+CLOSING = (1053, 1080, 1152, 1158, 1159, 1160, 1161, 1180, 1927, 3169, 4031)
+
+_MEANINGS: tuple[tuple[tuple[int, ...], type[errors.StoreError], str], ...] = (
+    ((1213, 1020), Conflict, "another transaction was in the way"),  # deadlock; the row has changed since
+    ((1205,), RowLocked, "the row stayed locked for longer than innodb_lock_wait_timeout"),
+    ((1062,), Conflict, "somebody else inserted the same row at the same moment"),
+    ((1317,), Interrupted, "the statement was interrupted"),
+    ((1969, 3024), errors.StoreUnavailable, "the statement took longer than it may"),
+    (CLOSING, errors.StoreUnavailable, "the server is shutting down, or ended the session"),
+    (
+        (1040, 1203, 1226, 1135, 1041),
+        errors.StoreUnavailable,
+        "the server has no connections or resources left; raise max_connections or use fewer",
+    ),
+    (
+        READ_ONLY,
+        errors.StoreUnavailable,
+        "the server is read-only: a replica, or one that is being moved",
+    ),
+    ((1021, 1114, 1026), errors.StoreUnavailable, "the server's disk is full; free some space"),
+    ((1129, 1047), errors.StoreUnavailable, "the server accepts nothing from here now"),
+    (
+        (1045, 1044, 1698, 1130, 1524, 2059, 2061, 3118, 3159, 1862, 1820),
+        errors.StoreMisconfigured,
+        "the server refuses the user or the password; check the url",
+    ),
+    ((1049, 1046), errors.StoreMisconfigured, "there is no such database; create it, or check the url"),
+    (
+        (1142, 1143, 1227, 1370),
+        errors.StoreMisconfigured,
+        "the user lacks a privilege; grant what docs/howto/mysql.md lists",
+    ),
+    ((1665,), errors.StoreMisconfigured, "the binary log needs binlog_format = ROW or MIXED"),
+    ((1146,), errors.SchemaMismatch, "holdfast's tables are missing; run: holdfast schema apply URL"),
+    ((1054,), errors.SchemaMismatch, "a column is missing: the tables are of another version"),
+    (
+        (1194, 1195, 1034, 1035, 1033, 126, 127, 134, 144, 145, 1712, 1877),
+        errors.StoreCorrupt,
+        "a table or an index is damaged; look at the server's log",
+    ),
+)
+_BY_NUMBER = {number: (kind, meaning) for numbers, kind, meaning in _MEANINGS for number in numbers}
+
+
+def translate(number: int, message: str) -> errors.StoreError:
+    """Return our error for one of the server's."""
+    kind, meaning = _BY_NUMBER.get(
+        number, (errors.StoreError, "the server answered with an error that holdfast does not expect")
+    )
+    return kind(f"MySQL: {meaning} ({number}: {message})")
+
+
+def lost(message: str, *, unknown: bool) -> errors.StoreError:
+    """Return our error for a line that broke."""
+    if unknown:
+        return errors.OutcomeUnknown(f"MySQL: the connection broke before the answer came ({message})")
+    return errors.StoreUnavailable(f"MySQL: the connection broke ({message})")
+
+
+def told(error: Exception) -> tuple[int, str]:
+    """Return the number and the text of a driver's error; 0 if it has none."""
+    number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    return number, str(error.args[-1] if error.args else error)
+
+
+def refused(number: int, message: str) -> errors.StoreError:
+    """Return our error for a connection that did not come about."""
+    if number in _BY_NUMBER:
+        return translate(number, message)
+    return errors.StoreUnavailable(f"MySQL: cannot connect ({message})")

@@ -1,0 +1,118 @@
+-- holdfast on MySQL and MariaDB, version 1. Times are microseconds since the epoch, by the database's clock.
+--
+-- Names are bytes: collations would make one lock of several. A change of tables commits by itself here, so every
+-- step can be done again, and holdfast_meta comes last: without it there are no tables of ours.
+
+-- One row a key. A lease with one hold lives in this row alone, so that taking and releasing a free
+-- lock is one statement on one row; with re-entry all its holds are in holdfast_holds.
+CREATE TABLE IF NOT EXISTS holdfast_locks (
+    lock_key     VARBINARY(1020) NOT NULL,
+    token        BIGINT NOT NULL,      -- highest ever granted; 0: never granted yet, made only to be locked
+    owner        VARBINARY(1020),      -- NULL: free
+    attempt      VARBINARY(1100),      -- of the only hold; NULL when free or holds > 0
+    claimed      TINYINT NOT NULL DEFAULT 1,
+    expires_at   BIGINT NOT NULL,      -- end of the lease; of a free lock: when it became free
+    granted_at   BIGINT NOT NULL,
+    instance     VARBINARY(255) NOT NULL,      -- of the holder
+    host         VARBINARY(1020) NOT NULL,
+    pid          BIGINT NOT NULL,
+    last_attempt VARBINARY(1100),      -- whose release freed it last
+    holds        INT NOT NULL DEFAULT 0,       -- rows in holdfast_holds
+    waiters      INT NOT NULL DEFAULT 0,       -- rows in holdfast_tickets
+    next_ticket  BIGINT NOT NULL DEFAULT 1,
+    events       BIGINT,               -- the number of its last event; NULL: to be looked up in the history
+    -- There are no partial indexes. These two are empty where there is nothing to find.
+    held_until   BIGINT GENERATED ALWAYS AS (IF(owner IS NULL, NULL, expires_at)) STORED,
+    handed_to    VARBINARY(255) GENERATED ALWAYS AS (IF(claimed = 0 AND owner IS NOT NULL, instance, NULL)) STORED,
+    PRIMARY KEY (lock_key),
+    -- A fence locks this index's record alone. Then renewing passes, which changes only the row; and a grant, which
+    -- changes the token and so this record, waits for the fencing transaction. In a transaction at REPEATABLE READ it
+    -- locks the gap before the record as well. So tokens come first: new ones are larger than all there are, and never
+    -- fall into a gap. Keys would.
+    UNIQUE KEY by_token (token, lock_key),
+    KEY by_owner (owner, lock_key),
+    KEY by_expiry (held_until),
+    KEY by_winner (handed_to)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- Nobody's lock. In by_token it stands between the rows that were never granted and all others: a fence of the lowest
+-- token would else lock the gap into which new rows of the first kind go.
+INSERT INTO holdfast_locks (lock_key, token, expires_at, granted_at, instance, host, pid)
+VALUES ('', 1, 0, 0, '', '', 0) ON DUPLICATE KEY UPDATE lock_key = lock_key;
+
+CREATE TABLE IF NOT EXISTS holdfast_holds (
+    lock_key     VARBINARY(1020) NOT NULL,
+    attempt      VARBINARY(1100) NOT NULL,
+    claimed      TINYINT NOT NULL,
+    expires_at   BIGINT NOT NULL,
+    PRIMARY KEY (lock_key, attempt)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+CREATE TABLE IF NOT EXISTS holdfast_tickets (
+    lock_key     VARBINARY(1020) NOT NULL,
+    number       BIGINT NOT NULL,      -- the order of the queue
+    attempt      VARBINARY(1100) NOT NULL,
+    owner        VARBINARY(1020) NOT NULL,
+    instance     VARBINARY(255) NOT NULL,
+    host         VARBINARY(1020) NOT NULL,
+    pid          BIGINT NOT NULL,
+    claim        BIGINT NOT NULL,      -- microseconds the winner has to claim a hand-over
+    queued_at    BIGINT NOT NULL,
+    expires_at   BIGINT NOT NULL,
+    PRIMARY KEY (lock_key, number),
+    UNIQUE KEY by_attempt (lock_key, attempt)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- Attempts that are over, remembered for a while: a late copy of their Acquire must find nothing to take.
+CREATE TABLE IF NOT EXISTS holdfast_ended (
+    lock_key     VARBINARY(1020) NOT NULL,
+    attempt      VARBINARY(1100) NOT NULL,
+    why          VARBINARY(20) NOT NULL,       -- released, withdrawn, expired, broken
+    broken_by    VARBINARY(1020),
+    reason       VARBINARY(4000),
+    until_at     BIGINT NOT NULL,
+    PRIMARY KEY (lock_key, attempt),
+    KEY by_time (until_at)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- What happened, by weeks: sweeping makes partitions ahead, out of p_rest, and drops old ones.
+CREATE TABLE IF NOT EXISTS holdfast_history (
+    lock_key     VARBINARY(1020) NOT NULL,
+    number       BIGINT NOT NULL,      -- per key, in order
+    kind         VARBINARY(20) NOT NULL,
+    at           BIGINT NOT NULL,
+    token        BIGINT NOT NULL,
+    owner        VARBINARY(1020),
+    caused_by    VARBINARY(1020),
+    reason       VARBINARY(4000),
+    PRIMARY KEY (lock_key, number, at),
+    KEY by_time (at)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+PARTITION BY RANGE (at) (
+    PARTITION p_old VALUES LESS THAN (1767225600000000),
+    PARTITION p_rest VALUES LESS THAN MAXVALUE
+);
+
+-- Signals that say more than the locks themselves do. Their listener reads and deletes them at once.
+CREATE TABLE IF NOT EXISTS holdfast_signals (
+    id           BIGINT NOT NULL AUTO_INCREMENT,
+    instance     VARBINARY(255) NOT NULL,
+    kind         VARBINARY(20) NOT NULL,
+    lock_key     VARBINARY(1020) NOT NULL,
+    attempt      VARBINARY(1100) NOT NULL,
+    expires_in   BIGINT NOT NULL,
+    at           BIGINT NOT NULL,
+    PRIMARY KEY (id),
+    KEY by_instance (instance),
+    KEY by_time (at)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+CREATE TABLE IF NOT EXISTS holdfast_meta (
+    id           INT NOT NULL,
+    version      INT NOT NULL,
+    token_floor  BIGINT NOT NULL,      -- at least every token of a row that was swept away
+    store_id     VARBINARY(36) NOT NULL,       -- tells these tables from all others
+    PRIMARY KEY (id)
+) ENGINE = InnoDB;
+
+INSERT INTO holdfast_meta (id, version, token_floor, store_id) VALUES (1, 1, 0, UUID());

@@ -1,0 +1,154 @@
+"""Wake-ups by KILL QUERY: one listening connection per client, asleep in the server until somebody ends that.
+
+It holds a named lock of the server's for its life, by which others find it. What was handed to this client it
+reads from the locks; other signals are rows that it deletes. The connection is made when something is waited
+for or held, and made again when it breaks; what was missed meanwhile, heartbeats tell.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import cast
+
+from holdfast import errors
+from holdfast.core.requests import Signal, SignalKind
+from holdfast.log import log
+from holdfast.masking import block_signals
+from holdfast.stores.base import Listener
+from holdfast.stores.mysql.failing import Interrupted
+from holdfast.stores.mysql.session import MySQLSession
+
+START = 5.0  # how long a request waits for the listener before it goes on without
+SLEEP = 20  # seconds, at most: an answer now and then shows that the line is not broken
+TURN = 2  # seconds to wait for a connection of ours that broke and that the server has not missed yet
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 15.0  # before connecting again
+
+Grant = tuple[str, int]  # key and token
+
+
+class Doorbell:
+    """Listens for one client, on a connection made by *connect*; without it signals are off.
+
+    *hang_up* has the server end the connection of an instance: it would notice only after seconds by itself.
+    """
+
+    def __init__(
+        self, connect: Callable[[], MySQLSession] | None, instance: str, hang_up: Callable[[str], None]
+    ) -> None:
+        self._connect = connect
+        self._hang_up = hang_up
+        self._listener: Listener | None = None
+        self._start(instance)
+
+    def _start(self, instance: str) -> None:
+        self._instance = instance
+        self._mutex = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._ready = threading.Event()
+        self._stop = threading.Event()
+        self._line: MySQLSession | None = None
+
+    def listen(self, listener: Listener) -> None:
+        """Deliver signals to *listener* from now on."""
+        self._listener = listener
+
+    def deliver(self, signal: Signal) -> None:
+        """Pass a signal on."""
+        if self._listener is not None:
+            self._listener(signal)
+
+    def hang_up_bell(self) -> None:
+        """Have the listener running, and listening."""
+        if self._ready.is_set() or self._connect is None or self._listener is None:
+            return
+        with self._mutex:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._stop, self._ready), name="holdfast-listener", daemon=True
+                )
+                try:
+                    self._thread.start()
+                except RuntimeError:  # no more threads, or the interpreter is ending
+                    self._thread = None
+                    return
+        self._ready.wait(START)
+
+    def after_fork(self, instance: str) -> None:
+        """Forget the parent's listener in a forked child. Its line is closed here without a word."""
+        self._start(instance)
+
+    def close(self) -> None:
+        """Stop listening."""
+        with self._mutex:
+            thread, self._thread = self._thread, None
+            stop, self._stop = self._stop, threading.Event()
+            self._ready = threading.Event()
+            stop.set()
+            if self._line is not None:
+                self._line.interrupt()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=1.0)
+
+    def _run(self, stop: threading.Event, ready: threading.Event) -> None:
+        block_signals()
+        pause = FIRST_PAUSE
+        while not stop.is_set():
+            began = time.monotonic()
+            try:
+                self._listen_once(stop, ready)
+            except errors.StoreError as error:
+                if stop.is_set():
+                    return
+                log().warning("listening for signals failed, trying again: %s", error)
+            ready.set()  # nobody waits for us twice: without signals, heartbeats do
+            if time.monotonic() - began > LONGEST_PAUSE:
+                pause = FIRST_PAUSE
+            stop.wait(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _listen_once(self, stop: threading.Event, ready: threading.Event) -> None:
+        """Listen until told to stop."""
+        assert self._connect is not None
+        instance = self._instance
+        session = self._connect()
+        listening = False
+        try:
+            with self._mutex:
+                if stop.is_set():
+                    return
+                self._line = session
+            if session.fetch("listen", {"instance": instance, "timeout": TURN}) != [(1,)]:
+                raise errors.StoreUnavailable("MySQL: another connection listens for this client already")
+            listening = True
+            told: set[Grant] = set()
+            while not stop.is_set():
+                told = self._hear(session, told)
+                ready.set()
+                seen = sum(token for _, token in told)
+                with suppress(Interrupted):
+                    session.fetch("sleep", {"instance": instance, "seen": seen, "seconds": SLEEP})
+        finally:
+            with self._mutex:
+                self._line = None
+            session.break_off()
+            if listening and stop.is_set():
+                self._hang_up(instance)
+
+    def _hear(self, session: MySQLSession, told: set[Grant]) -> set[Grant]:
+        """Deliver what is new, and return all grants that wait for being claimed."""
+        asked = {"instance": self._instance}
+        try:
+            handed, rows = session.send([("handed", asked), ("signals", asked)])
+        except Interrupted:  # by a signal that came early; what it was about is found the next time
+            return told
+        for key, attempt, token in handed:
+            if (key, token) not in told:
+                self.deliver(Signal("granted", key, attempt))
+        for number, kind, key, attempt, expires_in in rows:
+            self.deliver(Signal(cast("SignalKind", kind), key, attempt, expires_in / 1e6))
+            with suppress(Interrupted):
+                session.fetch("delete_signal", {"id": number})
+        return {(key, token) for key, _, token in handed}

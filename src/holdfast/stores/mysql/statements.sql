@@ -1,0 +1,356 @@
+-- Every statement holdfast sends to MySQL and MariaDB. Each can be pasted into a console.
+--
+-- :now is empty in production, and then the database's clock decides; tests pass a time. It is SYSDATE, read after a
+-- lock was waited for: NOW stands still in a statement, and a lease could be born with its end in the past.
+-- Everything runs at READ COMMITTED. SET works from left to right: no assignment reads a column that one before it
+-- has changed. FORCE INDEX (PRIMARY) locks the row and leaves by_token alone, of which a fence may have a record.
+
+-- name: acquire
+-- The fast path: one row changed when granted, and the token is the answer's insert id. It takes only a lock that is
+-- free with nobody waiting. No row: there is none yet, or the slow path. The attempt may have been ended while we
+-- waited for the row, so the subquery has to be evaluated after that. Without l.token it would be a constant, read
+-- before: an attempt that was withdrawn meanwhile was granted (seen).
+UPDATE holdfast_locks AS l FORCE INDEX (PRIMARY)
+   SET l.token      = LAST_INSERT_ID(greatest(l.token + 1, coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)))),
+       l.granted_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)),
+       l.expires_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) + :ttl,
+       l.owner = :owner, l.attempt = :attempt, l.claimed = 1, l.instance = :instance, l.host = :host, l.pid = :pid
+ WHERE l.lock_key = :key AND l.owner IS NULL AND l.waiters = 0 AND l.token > 0 AND NOT l.last_attempt <=> :attempt
+   AND (SELECT count(*) FROM holdfast_ended AS e
+         WHERE e.lock_key = l.lock_key AND e.attempt = :attempt AND l.token > 0
+           AND e.until_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))) = 0;
+
+-- name: acquire_new
+-- The same for a key without a row, in the same round trip. A plain INSERT: IGNORE would cut a long key short. If
+-- somebody else is faster, error 1062 says so.
+INSERT INTO holdfast_locks (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
+SELECT :key, LAST_INSERT_ID(greatest(m.token_floor + 1, coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)))),
+       :owner, :attempt, coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)),
+       coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) + :ttl, :instance, :host, :pid
+  FROM holdfast_meta AS m
+ WHERE m.id = 1
+   AND NOT EXISTS (SELECT 1 FROM holdfast_locks WHERE lock_key = :key)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_ended WHERE lock_key = :key AND attempt = :attempt
+                      AND until_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)));
+
+-- name: claim
+-- The fast path of asking again for what was handed to us: one row changed if it still is ours, and for long (:long;
+-- else the head of the queue may have to be told). No row: the slow path.
+UPDATE holdfast_locks FORCE INDEX (PRIMARY)
+   SET expires_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) + :ttl,
+       claimed = 1, token = LAST_INSERT_ID(token)
+ WHERE lock_key = :key AND attempt = :attempt AND claimed = 0 AND :long
+   AND expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+
+-- name: release
+-- The fast path: one row changed when the only hold was released and nobody waits. No row: the slow path.
+UPDATE holdfast_locks FORCE INDEX (PRIMARY)
+   SET last_attempt = attempt, owner = NULL, attempt = NULL,
+       expires_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
+ WHERE lock_key = :key AND attempt = :attempt AND token = :token
+   AND waiters = 0
+   AND expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+
+-- name: now
+SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+
+-- name: begin
+BEGIN;
+
+-- name: commit
+COMMIT;
+
+-- name: commit_lazily
+-- There is nothing like it here, and it is not sent.
+DO 0;
+
+-- name: rollback
+ROLLBACK;
+
+-- name: lock_row
+-- Every slow path begins with this. A fence of the holder may go on.
+SELECT 1 FROM holdfast_locks FORCE INDEX (PRIMARY) WHERE lock_key = :key FOR UPDATE;
+
+-- name: probe_pin
+-- No row while a transaction fences the lease: then the token may not be changed. Behind lock_row; the inner FOR UPDATE
+-- waits for nobody then, and reads past the snapshot that a caller's transaction may have.
+SELECT 1 FROM holdfast_locks FORCE INDEX (by_token)
+ WHERE lock_key = :key
+   AND token = (SELECT s.token FROM holdfast_locks AS s FORCE INDEX (PRIMARY) WHERE s.lock_key = :key FOR UPDATE)
+   FOR UPDATE SKIP LOCKED;
+
+-- name: ensure_lock
+-- A row to be locked, for a key that was never granted. If there is one, this locks it as an UPDATE would; a plain
+-- INSERT would share it, and two of those in each other's way are a deadlock.
+INSERT INTO holdfast_locks (lock_key, token, expires_at, granted_at, instance, host, pid)
+VALUES (:key, 0, coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)), 0, '', '', 0)
+    ON DUPLICATE KEY UPDATE lock_key = lock_key;
+
+-- name: read_lock
+-- Always one row: the time; whether a transaction pins the lease (see probe_pin); the floor of tokens; the lock, if
+-- there is one; how the attempt ended; its ticket; the winner of a hand-over, and who is head after it.
+SELECT t.now, 0, (SELECT token_floor FROM holdfast_meta WHERE id = 1),
+       l.token, l.owner, l.attempt, l.claimed, l.expires_at, l.granted_at, l.instance, l.host, l.pid,
+       l.last_attempt, l.holds, l.waiters, l.next_ticket,
+       coalesce(l.events, (SELECT max(number) FROM holdfast_history WHERE lock_key = :key AND l.events IS NULL), 0),
+       e.why, e.broken_by, e.reason,
+       mine.number, mine.owner,
+       one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim, one.expires_at,
+       two.number, two.attempt, two.owner, two.instance, two.host, two.pid, two.claim, two.expires_at
+  FROM (SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) AS now) AS t
+  LEFT JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = :key
+  LEFT JOIN holdfast_ended AS e ON e.lock_key = :key AND e.attempt = :attempt AND e.until_at > t.now
+  LEFT JOIN holdfast_tickets AS mine ON l.waiters > 0 AND mine.lock_key = :key AND mine.attempt = :attempt
+  LEFT JOIN holdfast_tickets AS one ON l.waiters > 0 AND one.lock_key = :key
+        AND one.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key)
+  LEFT JOIN holdfast_tickets AS two ON l.waiters > 1 AND two.lock_key = :key
+        AND two.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key AND number > one.number);
+
+-- name: write_lock
+UPDATE holdfast_locks FORCE INDEX (PRIMARY)
+   SET token = :token, owner = :owner, attempt = :attempt, claimed = :claimed, expires_at = :expires_at,
+       granted_at = :granted_at, instance = :instance, host = :host, pid = :pid, last_attempt = :last_attempt,
+       holds = :holds, waiters = :waiters, next_ticket = :next_ticket, events = :events
+ WHERE lock_key = :key;
+
+-- name: write_ended
+INSERT INTO holdfast_ended (lock_key, attempt, why, broken_by, reason, until_at)
+VALUES (:key, :attempt, :why, :by, :reason, :until_at)
+    ON DUPLICATE KEY UPDATE why = :why, broken_by = :by, reason = :reason, until_at = :until_at;
+
+-- name: read_holds
+SELECT attempt, expires_at, claimed FROM holdfast_holds WHERE lock_key = :key;
+
+-- name: write_hold
+INSERT INTO holdfast_holds (lock_key, attempt, claimed, expires_at) VALUES (:key, :attempt, :claimed, :expires_at)
+    ON DUPLICATE KEY UPDATE claimed = :claimed, expires_at = :expires_at;
+
+-- name: delete_hold
+DELETE FROM holdfast_holds WHERE lock_key = :key AND attempt = :attempt;
+
+-- name: delete_holds
+DELETE FROM holdfast_holds WHERE lock_key = :key;
+
+-- name: queue_head
+SELECT number, attempt, owner, instance, host, pid, claim, expires_at
+  FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 2;
+
+-- name: queue
+INSERT INTO holdfast_tickets (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at)
+VALUES (:key, :number, :attempt, :owner, :instance, :host, :pid, :claim, :queued_at, :expires_at);
+
+-- name: delete_ticket
+DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = :number;
+
+-- name: tickets_before
+SELECT count(*) FROM holdfast_tickets WHERE lock_key = :key AND number < :number;
+
+-- name: refresh_ticket
+UPDATE holdfast_tickets SET expires_at = greatest(expires_at, :expires_at)
+ WHERE lock_key = :key AND attempt = :attempt;
+
+-- name: renew
+-- A whole batch: the places of those that were renewed. Matches only what is ours, alive, and not held for longer
+-- already. A row that somebody has locked is skipped, and asked for by itself: it must not hold up all others. Only a
+-- SELECT can skip, so it notes what it has locked, and the UPDATE waits for nothing. Keys are cast because a text of
+-- another kind than the index finds nothing by it.
+BEGIN;
+SELECT group_concat(a.place) INTO @holdfast_due
+  FROM JSON_TABLE(:leases, '$[*]' COLUMNS (
+           place INT PATH '$.place', lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
+           attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt', token BIGINT PATH '$.token')) AS a
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
+ WHERE l.attempt = CAST(a.attempt AS BINARY) AND l.token = a.token
+   FOR UPDATE SKIP LOCKED;
+SET @holdfast_now = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+UPDATE JSON_TABLE(:leases, '$[*]' COLUMNS (
+           place INT PATH '$.place', lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
+           ttl BIGINT PATH '$.ttl')) AS a
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
+   SET l.expires_at = @holdfast_now + a.ttl
+ WHERE find_in_set(a.place, @holdfast_due)
+   AND l.expires_at > @holdfast_now AND l.expires_at <= @holdfast_now + a.ttl;
+SELECT a.place
+  FROM JSON_TABLE(:leases, '$[*]' COLUMNS (
+           place INT PATH '$.place', lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
+           ttl BIGINT PATH '$.ttl')) AS a
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
+ WHERE find_in_set(a.place, @holdfast_due) AND l.expires_at = @holdfast_now + a.ttl;
+COMMIT;
+
+-- name: waited_for
+-- Locks and the tickets at their heads: what has to be settled, and what their waiters want to know.
+SELECT l.lock_key, coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)),
+       l.owner, l.expires_at, l.holds, t.attempt, t.expires_at
+  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
+  LEFT JOIN holdfast_tickets AS t ON t.lock_key = l.lock_key
+        AND t.number = (SELECT min(number) FROM holdfast_tickets AS s WHERE s.lock_key = l.lock_key);
+
+-- name: refresh_tickets
+-- A whole batch: the places of those that are still there.
+UPDATE JSON_TABLE(:tickets, '$[*]' COLUMNS (
+           lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
+           attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt', patience BIGINT PATH '$.patience')) AS a
+  STRAIGHT_JOIN holdfast_tickets AS t FORCE INDEX (by_attempt)
+     ON t.lock_key = CAST(a.lock_key AS BINARY) AND t.attempt = CAST(a.attempt AS BINARY)
+   SET t.expires_at = greatest(t.expires_at, coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) + a.patience);
+SELECT a.place
+  FROM JSON_TABLE(:tickets, '$[*]' COLUMNS (
+           place INT PATH '$.place', lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
+           attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt')) AS a
+  STRAIGHT_JOIN holdfast_tickets AS t FORCE INDEX (by_attempt)
+     ON t.lock_key = CAST(a.lock_key AS BINARY) AND t.attempt = CAST(a.attempt AS BINARY);
+
+-- name: fence
+-- In the caller's transaction, to its end. It locks a record of by_token and not the row: renewing and queueing pass,
+-- a grant waits, because it changes the token. Nothing but the index may be read, or the row would be locked as well.
+SELECT 1 FROM holdfast_locks FORCE INDEX (by_token) WHERE token = :token AND lock_key = :key LOCK IN SHARE MODE;
+
+-- name: fence_seen
+SELECT 1 FROM holdfast_locks WHERE lock_key = :key AND token = :token;
+
+-- name: fence_alive
+SELECT 1 FROM holdfast_locks AS l
+  LEFT JOIN holdfast_holds AS h ON l.holds > 0 AND h.lock_key = l.lock_key AND h.attempt = :attempt
+ WHERE l.lock_key = :key AND l.token = :token
+   AND CASE l.holds WHEN 0 THEN l.attempt = :attempt ELSE h.attempt IS NOT NULL END
+   AND coalesce(h.expires_at, l.expires_at) > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+
+-- name: store_id
+SELECT store_id FROM holdfast_meta WHERE id = 1;
+
+-- name: count_held
+SELECT count(*) FROM holdfast_locks
+ WHERE held_until > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+
+-- name: inspect
+SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
+  FROM holdfast_locks WHERE lock_key = :key AND token > 0;
+
+-- name: waiters
+SELECT owner, host, pid, queued_at FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT :limit;
+
+-- name: list
+-- :from_key is the later of the prefix and the key to go on after. :to_key ends the prefix, if anything does.
+SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
+  FROM holdfast_locks FORCE INDEX (PRIMARY)
+ WHERE lock_key >= :from_key AND (:to_key IS NULL OR lock_key < :to_key) AND lock_key > :after
+   AND token > 0
+   AND CASE :state WHEN 'held' THEN owner IS NOT NULL AND expires_at > :now
+                   WHEN 'expired' THEN owner IS NOT NULL AND expires_at <= :now
+                   WHEN 'free' THEN owner IS NULL
+                   ELSE true END
+ ORDER BY lock_key LIMIT :limit;
+
+-- name: list_by_owner
+SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
+  FROM holdfast_locks FORCE INDEX (by_owner)
+ WHERE owner = :owner
+   AND lock_key >= :from_key AND (:to_key IS NULL OR lock_key < :to_key) AND lock_key > :after
+   AND CASE :state WHEN 'held' THEN expires_at > :now
+                   WHEN 'expired' THEN expires_at <= :now
+                   WHEN 'free' THEN false
+                   ELSE true END
+ ORDER BY lock_key LIMIT :limit;
+
+-- name: write_event
+INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner, caused_by, reason)
+VALUES (:key, :number, :kind, :at, :token, :owner, :by, :reason);
+
+-- name: history
+SELECT number, kind, at, token, owner, caused_by, reason
+  FROM holdfast_history FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY number DESC LIMIT :limit;
+
+-- name: sweep_expired
+SELECT lock_key FROM holdfast_locks FORCE INDEX (by_expiry) WHERE held_until <= :now ORDER BY held_until LIMIT :limit;
+
+-- name: sweep_walk
+SELECT lock_key, token, owner IS NULL AND expires_at <= :idle_since, waiters
+  FROM holdfast_locks FORCE INDEX (PRIMARY) WHERE lock_key > :after AND token > 0 ORDER BY lock_key LIMIT :limit;
+
+-- name: dead_tickets
+SELECT number FROM holdfast_tickets FORCE INDEX (PRIMARY)
+ WHERE lock_key = :key AND expires_at <= :now ORDER BY number LIMIT :limit;
+
+-- name: raise_floor
+-- Committed before the rows are deleted: whoever inserts one of them anew must find it.
+UPDATE holdfast_meta SET token_floor = :token WHERE id = 1 AND token_floor < :token;
+
+-- name: delete_idle
+-- What somebody has locked is skipped (l), and so is what somebody fences (p).
+BEGIN;
+SELECT group_concat(k.place) INTO @holdfast_idle
+  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (
+           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
+  STRAIGHT_JOIN holdfast_locks AS p FORCE INDEX (by_token) ON p.token = l.token AND p.lock_key = l.lock_key
+ WHERE l.owner IS NULL AND l.waiters = 0 AND l.expires_at <= :idle_since
+   FOR UPDATE SKIP LOCKED;
+DELETE l
+  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (
+           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
+ WHERE find_in_set(k.place, @holdfast_idle);
+COMMIT;
+
+-- name: delete_never_granted
+-- Rows that were made only to be locked, up to where the sweep has come. They are looked for without locking anything:
+-- a DELETE would lock all it walks by.
+SELECT group_concat(hex(lock_key)) INTO @holdfast_never
+  FROM (SELECT lock_key FROM holdfast_locks FORCE INDEX (PRIMARY)
+         WHERE lock_key > :after AND (:upto IS NULL OR lock_key <= :upto)
+           AND token = 0 AND waiters = 0 AND expires_at <= :idle_since LIMIT :limit) AS found;
+DELETE l
+  FROM JSON_TABLE(concat('["', replace(@holdfast_never, ',', '","'), '"]'), '$[*]' COLUMNS (
+           lock_key VARCHAR(2040) PATH '$')) AS k
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = unhex(k.lock_key)
+ WHERE l.token = 0 AND l.waiters = 0 AND l.expires_at <= :idle_since;
+
+-- name: delete_ended
+DELETE FROM holdfast_ended WHERE until_at <= :now ORDER BY until_at LIMIT :limit;
+
+-- name: delete_history
+-- What is in no week's partition; those are dropped as a whole.
+DELETE FROM holdfast_history PARTITION (p_old, p_rest) WHERE at <= :before ORDER BY at LIMIT :limit;
+
+-- name: schema_version
+SELECT version FROM holdfast_meta WHERE id = 1;
+
+-- name: listen
+-- The listening connection of a client has this for its life, so that others find it by IS_USED_LOCK. There is no
+-- list of listeners that could be out of date: the server forgets it with the connection.
+SELECT GET_LOCK(concat('holdfast:', :instance), :timeout);
+
+-- name: sleep
+-- Look and sleep in one statement: whatever is committed before the look ends the sleep at once, and for whatever is
+-- committed later somebody sends KILL QUERY. :seen is the sum of the tokens that were handed to us when we looked last.
+SELECT SLEEP(IF((SELECT coalesce(sum(token), 0) FROM holdfast_locks FORCE INDEX (by_winner) WHERE handed_to = :instance) <> :seen
+                OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0, :seconds));
+
+-- name: handed
+SELECT lock_key, attempt, token FROM holdfast_locks FORCE INDEX (by_winner) WHERE handed_to = :instance;
+
+-- name: signals
+SELECT id, kind, lock_key, attempt, expires_in FROM holdfast_signals WHERE instance = :instance ORDER BY id;
+
+-- name: delete_signal
+DELETE FROM holdfast_signals WHERE id = :id;
+
+-- name: signal
+-- What a listener could not find by itself; nothing, if there is none.
+INSERT INTO holdfast_signals (instance, kind, lock_key, attempt, expires_in, at)
+SELECT :instance, :kind, :key, :attempt, :expires_in, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)
+  FROM DUAL WHERE IS_USED_LOCK(concat('holdfast:', :instance)) IS NOT NULL;
+
+-- name: wake
+-- Ends the sleep of a listener. Error 1094: there is none.
+KILL QUERY IS_USED_LOCK(concat('holdfast:', :instance));
+
+-- name: hang_up
+-- Ends a listener's connection: left alone, the server would notice only after seconds that it was closed.
+KILL IS_USED_LOCK(concat('holdfast:', :instance));
+
+-- name: delete_signals
+-- Of listeners that died before they read them.
+DELETE FROM holdfast_signals WHERE at <= :before ORDER BY at LIMIT :limit;

@@ -1,0 +1,193 @@
+"""The store for ``mysql://`` and ``mariadb://``: what is these databases' own.
+
+Where connections come from is in `connecting`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from holdfast import errors
+from holdfast.core.requests import Acquire, Granted
+from holdfast.stores.base import StoreOptions, Traits, micros
+
+try:
+    from pymysql.err import MySQLError
+except ImportError as error:
+    raise errors.StoreMisconfigured("mysql:// needs PyMySQL: pip install 'holdfast[mysql]'") from error
+
+from holdfast.stores.mysql import connecting, failing, partitions, schema
+from holdfast.stores.mysql.session import MySQLSession, Statement, log_refused
+from holdfast.stores.mysql.signals import SLEEP, Doorbell
+from holdfast.stores.sql import Statements
+from holdfast.stores.sql.options import ServerOptions, split_url
+from holdfast.stores.sql.pool import Pool
+from holdfast.stores.sql.run import Row
+from holdfast.stores.sql.server import ServerStore
+from holdfast.stores.sql.session import Conflict, RowLocked
+from holdfast.stores.sql.tables import ServerTables
+
+Connect = Callable[[float], Any]  # with how long an answer may take
+
+SQL = Statements("holdfast.stores.mysql")
+KEEP_SIGNALS = 600_000_000  # microseconds; their listeners read them at once, or are dead
+MOST_SIGNALS = 10_000
+MOST_USED = 10_000
+
+_TABLE = re.compile(r"\bholdfast_(?=(?:" + "|".join(schema.TABLES) + r")\b)")
+
+
+def from_url(url: str, options: StoreOptions) -> MySQLStore:
+    """Return the store for ``mysql://user:password@host:port/database``.
+
+    See `ServerOptions` and `connecting.OPTIONS` for what may follow ``?``.
+    """
+    address, server = split_url(url)
+    if server.schema is not None:
+        raise errors.SettingsError(
+            "MySQL has no schemas: name the database in the url, mysql://host/database"
+        )
+    if server.pooler:
+        raise errors.SettingsError("pooler=yes is for PostgreSQL; use a pooler that keeps sessions apart")
+    connect = connecting.by_url(address)
+    return MySQLStore(
+        options, server, connect, connecting.by_url(server.listen) if server.listen else connect
+    )
+
+
+def from_engine(engine: Any, options: StoreOptions) -> MySQLStore:
+    """Return a store whose connections an SQLAlchemy engine makes, with its url, arguments and events."""
+    connect = connecting.by_engine(engine)
+    return MySQLStore(options, ServerOptions(), connect, connect)
+
+
+class MySQLStore(ServerStore):
+    """See the module."""
+
+    database = "mysql"
+
+    def __init__(
+        self, options: StoreOptions, server: ServerOptions, connect: Connect, listen: Connect
+    ) -> None:
+        self.server = server
+        self.traits = Traits(
+            durable=True,
+            signals=server.signals,
+            blocking=True,
+            repeats=False,
+            lanes=server.pool_size,
+            transactions=True,
+            pins=True,
+        )
+        self._connect = connect
+        self._said_refused = False
+        self._used: set[str] = set()  # keys that have a row, unless it was swept since
+        self._statements = {name: Statement(self.named(text)) for name, text in SQL}
+        super().__init__(
+            options,
+            Pool(self._new_session, server.pool_size, server.request_timeout),
+            Doorbell(
+                partial(self._new_listener, listen) if server.signals else None,
+                options.client.instance,
+                self._hang_up,
+            ),
+        )
+
+    def named(self, text: str) -> str:
+        """Return a statement with the names that the tables have here."""
+        return _TABLE.sub(self.server.prefix, text)
+
+    def tables(self) -> ServerTables:
+        """Return the tables, to look after them."""
+        return ServerTables(self, schema, self.server)
+
+    def sql(self, name: str) -> str:
+        """Return a statement for a caller's connection."""
+        return self.named(SQL[name])
+
+    def _new_session(self) -> MySQLSession:
+        connection = self._connect(self.server.request_timeout)
+        return self._set_up(connection, connecting.settings(connection))
+
+    def _new_listener(self, connect: Connect) -> MySQLSession:
+        connection = connect(self.server.request_timeout + SLEEP)
+        return self._set_up(connection, connecting.settings(connection, patient=True))
+
+    def _set_up(self, connection: Any, settings: str) -> MySQLSession:
+        session = MySQLSession(connection, self._statements, self._say_refused)
+        try:
+            connecting.check_clock(session.script(settings))
+        except BaseException:
+            session.break_off()
+            raise
+        return session
+
+    def _say_refused(self) -> None:
+        if not self._said_refused:
+            self._said_refused = True
+            log_refused()
+
+    def _hang_up(self, instance: str) -> None:
+        with suppress(errors.StoreError):
+            self._fetch("hang_up", instance=instance)
+
+    def _check_schema(self, session: MySQLSession) -> None:
+        if self.server.apply_schema:
+            schema.apply(session, self.server)
+        schema.check(session, self.server)
+
+    def _acquire_fast(self, request: Acquire) -> Granted | None:
+        """Take a free lock, or claim what was handed to us, in one round trip; None: the slow path.
+
+        A key that we have not used yet may have no row, so the statement that makes one goes along.
+        """
+        last_queued = self._contended.get(request.key)
+        if last_queued not in (None, request.attempt):
+            return None
+        names = ["acquire"] if request.key in self._used else ["acquire", "acquire_new"]
+        if last_queued is not None:
+            names = ["claim"]
+        parameters = {
+            "key": request.key,
+            "attempt": request.attempt,
+            "owner": request.owner,
+            "ttl": micros(request.ttl),
+            "instance": request.client.instance,
+            "host": request.client.host,
+            "pid": request.client.pid,
+            "long": request.ttl >= request.claim,
+            "now": None if request.now is None else micros(request.now),
+        }
+        rows = self.use(lambda session: _first(session, names, parameters))
+        if len(self._used) >= MOST_USED:
+            self._used.clear()
+        self._used.add(request.key)
+        return Granted(rows[0][0], request.ttl) if rows else None
+
+    def _keep_partitions(self, now: int, forget_before: int) -> None:
+        self._fetch("delete_signals", before=now - KEEP_SIGNALS, limit=MOST_SIGNALS)
+        self.use(lambda session: partitions.keep(session, self.server, now, forget_before))
+
+    def _translate(self, error: Exception) -> errors.HoldfastError | None:
+        cause = getattr(error, "orig", error)  # SQLAlchemy wraps what the driver raised
+        driver = type(cause).__module__.partition(".")[0]
+        if not isinstance(cause, MySQLError) and driver != "MySQLdb":
+            return None
+        number, message = failing.told(cause)
+        if number in failing.LOST:
+            return failing.lost(message, unknown=False)
+        return failing.translate(number, message)
+
+
+def _first(session: MySQLSession, names: list[str], parameters: dict[str, Any]) -> list[Row]:
+    """Run statements, and return the rows of the first that has any."""
+    try:
+        return next(filter(None, session.send([(name, parameters) for name in names], commits=True)), [])
+    except RowLocked:
+        raise
+    except Conflict:  # somebody else has just made that row
+        return []
