@@ -10,6 +10,8 @@ import pytest
 from holdfast.core.requests import Client
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, StoreOptions
+from holdfast.stores.mysql.session import MySQLSession
+from holdfast.stores.mysql.store import MySQLStore
 from holdfast.testing.conformance import CLIENT, AsyncAdapter, MakeStore
 
 
@@ -47,3 +49,32 @@ def sqlite_stores(way: Callable[[Store], Store], tmp_path: Path) -> Iterator[Mak
 @pytest.fixture
 def postgres_stores(way: Callable[[Store], Store], postgres_locks: str) -> Iterator[MakeStore]:
     yield from stores_of(postgres_locks, way)
+
+
+@pytest.fixture
+def mysql_stores(way: Callable[[Store], Store], mariadb_locks: str) -> Iterator[MakeStore]:
+    yield from stores_of(mariadb_locks, way)
+
+
+@pytest.fixture
+def mysql_store(mariadb_locks: str) -> Iterator[MySQLStore]:
+    """A store, for what is MySQL's own."""
+    store = open_store(mariadb_locks, StoreOptions(CLIENT))
+    assert isinstance(store, MySQLStore)
+    store.open()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def mysql_sessions(mysql_store: MySQLStore) -> Iterator[Callable[[], MySQLSession]]:
+    """Connections set up as the store's own are, as many as a test wants."""
+    sessions: list[MySQLSession] = []
+
+    def connect() -> MySQLSession:
+        sessions.append(mysql_store._new_session())
+        return sessions[-1]
+
+    yield connect
+    for session in sessions:
+        session.close()

@@ -1,0 +1,21 @@
+"""The suite, put to MySQL; the server is MariaDB."""
+
+from urllib.parse import urlsplit
+
+import pymysql
+import pytest
+
+from holdfast.testing.conformance import MakeStore, StoreConformance
+
+
+class TestMySQL(StoreConformance):
+    @pytest.fixture
+    def make_store(self, mysql_stores: MakeStore) -> MakeStore:
+        return mysql_stores
+
+    @pytest.fixture
+    def connect(self, mariadb_locks: str):
+        url = urlsplit(mariadb_locks)
+        return lambda: pymysql.connect(
+            host=url.hostname, port=url.port, user=url.username, database=url.path[1:], ssl_disabled=True
+        )

@@ -1,0 +1,127 @@
+"""How MySQL finds rows: by an index, whatever the statement, at many rows as at ten (R7)."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.stores import open_store
+from holdfast.stores.base import StoreOptions
+from holdfast.stores.mysql.session import MySQLSession
+from holdfast.stores.mysql.store import SQL
+from holdfast.stores.postgres.store import SQL as POSTGRES
+from holdfast.testing.conformance import CLIENT
+
+STATEMENTS = dict(SQL)
+# Ours alone: no RETURNING, so a row is made by a second statement; and wake-ups by KILL instead of NOTIFY.
+OWN = {"acquire_new", "listen", "sleep", "handed", "signals", "delete_signal", "signal", "wake", "hang_up"}
+OWN |= {"delete_signals"}
+POSTGRES_OWN = {"notify", "notify_winner", "join_queue", "hand_over"}
+
+PREFIX = "big_"
+ROWS = 20_000
+FILL = f"""
+INSERT INTO holdfast_locks
+       (lock_key, token, owner, attempt, expires_at, granted_at, instance, host, pid, waiters)
+SELECT concat('key-', seq), seq + 1, IF(seq % 2, concat('o-', seq % 100), NULL), concat('a-', seq),
+       seq, 0, 'i', 'h', 1, 1
+  FROM seq_1_to_{ROWS};
+INSERT INTO holdfast_tickets
+SELECT concat('key-', seq), 1, concat('b-', seq), 'o', 'i', 'h', 1, 1, 1, seq FROM seq_1_to_{ROWS};
+INSERT INTO holdfast_ended SELECT concat('key-', seq), 'e', 'released', NULL, NULL, seq FROM seq_1_to_{ROWS};
+INSERT INTO holdfast_history
+SELECT concat('key-', seq), 1, 'granted', seq, 1, 'o', NULL, NULL FROM seq_1_to_{ROWS};
+INSERT INTO holdfast_holds SELECT concat('key-', seq), 'a', 1, 1 FROM seq_1_to_{ROWS};
+ANALYZE TABLE holdfast_locks, holdfast_tickets, holdfast_ended, holdfast_history, holdfast_holds
+"""
+
+GIVEN = {
+    "key": "key-77", "attempt": "a-77", "owner": "o-7", "from_key": "key-5", "to_key": "key-6",
+    "after": "key-5", "upto": "key-6", "state": "held", "instance": "i", "host": "h", "kind": "lost",
+    "why": "broken", "by": "x", "reason": "y", "limit": 10, "token": 78,
+    "keys": json.dumps(["key-1", "锁", "🔒"]),
+    "leases": json.dumps([{"place": 0, "key": "key-1", "attempt": "a-1", "token": 1, "ttl": 5}]),
+    "tickets": json.dumps([{"place": 0, "key": "key-1", "attempt": "b-1", "patience": 5}]),
+}  # fmt: skip
+EXPLAINED = re.compile(r"(SELECT|UPDATE|DELETE|INSERT)\b")
+# What is read whole: one row, or rows that are made of JSON.
+WHOLE = {"a", "k", "t", "<derived2>", "found"}
+
+
+@pytest.fixture(scope="module")
+def big(mariadb_database: tuple) -> Iterator[MySQLSession]:
+    store = open_store(f"{mariadb_database[0]}&prefix={PREFIX}", StoreOptions(CLIENT))
+    store.open()
+    session = store._new_session()
+    session.script("SET SESSION max_statement_time = 0")
+    session.script(store.named(FILL.strip()))
+    session.script("SELECT group_concat(hex('key-1')) INTO @holdfast_never")
+    session.script("SET @holdfast_due = '0', @holdfast_idle = '1', @holdfast_now = 1")
+    yield session
+    store.tables().drop()
+    session.close()
+    store.close()
+
+
+def plan(session: MySQLSession, name: str) -> list[tuple]:
+    """Return (table, type, index, rows, extra) of every table that a statement reads, in all its parts."""
+    text = re.sub(r"\bholdfast_(?=[a-z]+\b)(?!now|due|idle|never)", PREFIX, STATEMENTS[name])
+    quote = session._connection.escape
+    given = {"now": 5, **GIVEN}
+    text = re.sub(r":([a-z_]+)", lambda match: quote(given.get(match[1], 1)), text)
+    lines = []
+    for part in text.split(";\n"):
+        part = re.sub(r" INTO @\w+", "", part)
+        if EXPLAINED.match(part):
+            for _, _, table, *rest in session.script(f"EXPLAIN {part}"):
+                kind, _, index, _, _, rows, extra = rest[-7:]
+                lines.append((table, kind, index, rows, extra or ""))
+    return lines
+
+
+def test_the_stores_have_the_same_statements():
+    """So that the rules over them need be written only once."""
+    assert set(STATEMENTS) - OWN == {name for name, _ in POSTGRES} - POSTGRES_OWN
+
+
+@pytest.mark.parametrize("name", sorted(set(STATEMENTS) - {"count_held"}))
+def test_no_statement_reads_a_whole_table(big, name):
+    for table, kind, index, rows, extra in plan(big, name):
+        if table is None or table in WHOLE or rows is None:  # without rows: it is written to
+            continue
+        assert kind not in ("ALL", "index"), (table, kind, index, rows, extra)
+        assert "filesort" not in extra, (table, kind, index, rows, extra)
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "index"),
+    [
+        ("list", "big_locks", "PRIMARY"),
+        ("list_by_owner", "big_locks", "by_owner"),
+        ("sweep_expired", "big_locks", "by_expiry"),
+        ("sweep_walk", "big_locks", "PRIMARY"),
+        ("renew", "l", "PRIMARY"),
+        ("waited_for", "l", "PRIMARY"),
+        ("refresh_tickets", "t", "by_attempt"),
+        ("delete_ended", "big_ended", "by_time"),
+        ("delete_history", "big_history", "by_time"),
+        ("history", "big_history", "PRIMARY"),
+        ("read_lock", "mine", "by_attempt"),
+        ("handed", "big_locks", "by_winner"),
+        ("fence", "big_locks", "by_token"),
+        ("probe_pin", "big_locks", "by_token"),
+        ("lock_row", "big_locks", "PRIMARY"),
+        ("acquire", "l", "PRIMARY"),
+        ("release", "big_locks", "PRIMARY"),
+        ("write_lock", "big_locks", "PRIMARY"),
+    ],
+)
+def test_a_statement_uses_the_index_made_for_it(big, name, table, index):
+    lines = plan(big, name)
+    assert (table, index) in {(found, key) for found, _, key, _, _ in lines}, lines
+
+
+def test_a_whole_table_would_be_noticed(big):
+    ((_, _, _, *rest),) = big.script("EXPLAIN SELECT * FROM big_locks WHERE host = 'alpha'")
+    assert rest[0] == "ALL"

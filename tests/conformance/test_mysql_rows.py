@@ -1,0 +1,288 @@
+"""What InnoDB locks, and for how long: facts that the MySQL store is built on, with two real connections."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.core.requests import (
+    Acquire,
+    Busy,
+    Granted,
+    Queued,
+    Release,
+    Released,
+    Renew,
+    RenewLease,
+    Withdraw,
+    Withdrawn,
+)
+from holdfast.errors import StoreError
+from holdfast.stores.mysql.session import MySQLSession
+from holdfast.stores.sql.session import Batch, RowLocked, Transaction
+from holdfast.testing.conformance import CLIENT
+from tests.servers.mariadb import MariaDBServer
+
+Connect = Callable[[], MySQLSession]
+AT_ONCE = 0.5  # seconds; whoever waits for a row waits for a second
+
+
+def take(store, key: str = "k", attempt: str = "a-1", ttl: float = 60.0) -> Granted:
+    answer = store.execute(Acquire(key, attempt, attempt, ttl, CLIENT))
+    assert isinstance(answer, Granted), answer
+    return answer
+
+
+def free(store, key: str = "k") -> int:
+    """Have a row for a key that nobody holds; return its token."""
+    token = take(store, key).token
+    assert store.execute(Release(key, "a-1", token)) == Released()
+    return token
+
+
+def parameters(attempt: str, key: str = "k") -> dict[str, Any]:
+    return {
+        "key": key,
+        "attempt": attempt,
+        "owner": attempt,
+        "ttl": 60_000_000,
+        "instance": "i-1",
+        "host": "alpha",
+        "pid": 1,
+        "now": None,
+    }
+
+
+def fence(session: MySQLSession, token: int, key: str = "k", isolation: str = "READ COMMITTED") -> None:
+    session.script(f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
+    session.send([("begin", {})])
+    assert session.fetch("fence", {"key": key, "token": token}) == [(1,)]
+    session._in_transaction = True
+
+
+def wait_for_waiter(server: MariaDBServer) -> None:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        # Not from innodb_trx: that is a copy, which is not renewed while it is read every few milliseconds.
+        ((_, waiting),) = server.execute("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'")
+        if int(waiting):
+            return
+        time.sleep(0.005)
+    raise AssertionError("nobody waits for a row")
+
+
+def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    results: list[Any] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except StoreError as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, results
+
+
+def test_an_attempt_that_ends_while_it_waits_for_the_row_is_not_granted(
+    mysql_store, mysql_sessions: Connect, mariadb_server
+):
+    """P6: what Withdraw has written while we waited is read after the wait, and not before."""
+    free(mysql_store)
+    withdrawing, acquiring = mysql_sessions(), mysql_sessions()
+    withdrawing.send([("begin", {}), ("lock_row", {"key": "k"})])
+    thread, results = in_thread(lambda: acquiring.fetch("acquire", parameters("x-1")))
+    wait_for_waiter(mariadb_server)
+    ended = {"key": "k", "attempt": "x-1", "why": "withdrawn", "by": None, "reason": None, "until_at": 2**62}
+    withdrawing.send([("write_ended", ended), ("commit", {})], commits=True)
+    thread.join()
+    assert results == [[]]
+    assert acquiring.fetch("acquire", parameters("y-1"))
+
+
+def test_a_real_withdrawal_beats_an_acquire_that_waits_for_it(mysql_store, mysql_sessions, mariadb_server):
+    """P6, with the store's own requests: a row is held by a third for as long as both come to wait."""
+    token = free(mysql_store)
+    third = mysql_sessions()
+    third.send([("begin", {}), ("lock_row", {"key": "k"})])
+    withdrawing, _ = in_thread(lambda: mysql_store.execute(Withdraw("k", "x-1")))
+    wait_for_waiter(mariadb_server)
+    acquiring, results = in_thread(lambda: mysql_sessions().fetch("acquire", parameters("x-1")))
+    time.sleep(0.1)
+    third.roll_back()
+    withdrawing.join()
+    acquiring.join()
+    assert results == [[]]
+    assert mysql_store.execute(Acquire("k", "y-1", "y-1", 10.0, CLIENT)).token > token
+
+
+def test_the_clock_is_read_after_the_wait(mysql_store, mysql_sessions, mariadb_server):
+    """A lease must not be born with less than its ttl left (trap 2)."""
+    free(mysql_store)
+    other, acquiring = mysql_sessions(), mysql_sessions()
+    other.send([("begin", {}), ("lock_row", {"key": "k"})])
+    thread, results = in_thread(lambda: acquiring.fetch("acquire", parameters("x-1")))
+    wait_for_waiter(mariadb_server)
+    time.sleep(0.5)
+    ((released_at,),) = other.fetch("now", {"now": None})
+    other.send([("commit", {})], commits=True)
+    thread.join()
+    ((token,),) = results[0]
+    ((expires_at,),) = other.script("SELECT expires_at FROM holdfast_locks WHERE lock_key = 'k'")
+    assert token >= released_at
+    assert expires_at >= released_at + 60_000_000
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+def test_while_fenced_renewing_and_queueing_pass_and_a_grant_does_not(mysql_store, mysql_sessions, isolation):
+    """P4: the fence has a record of by_token, the others change the row, a grant would change both."""
+    fencing, other = mysql_sessions(), mysql_sessions()
+    other.script(
+        "REPLACE INTO holdfast_locks SET lock_key = '', token = 1, expires_at = 0, granted_at = 0,"
+        " instance = '', host = '', pid = 0"
+    )  # from the schema, but other tests empty the table
+    token = take(mysql_store).token
+    fence(fencing, token, isolation=isolation)
+    began = time.monotonic()
+    renewed = mysql_store.execute(Renew((RenewLease("k", "a-1", token, 90.0),)))
+    assert renewed.leases[0].outcome == "renewed"
+    assert isinstance(mysql_store.execute(Acquire("k", "b-1", "b-1", 10.0, CLIENT, wait=True)), Queued)
+    assert mysql_store.execute(Withdraw("k", "b-1")) == Withdrawn()
+    for key in ("a", "j", "k0", "l", "z"):  # new rows on both sides
+        take(mysql_store, key)
+    mysql_store.execute(Withdraw("k1", "x-1"))  # makes a row that was never granted
+    rows = other.send([("begin", {}), ("lock_row", {"key": "k"}), ("probe_pin", {"key": "k"})])
+    assert (rows[1], rows[2]) == ([(1,)], [])
+    other.roll_back()
+    assert mysql_store.execute(Release("k", "a-1", token)) == Released()
+    assert time.monotonic() - began < AT_ONCE
+    with pytest.raises(RowLocked):
+        other.fetch("acquire", parameters("c-1"))
+    fencing.roll_back()
+    rows = other.send([("begin", {}), ("lock_row", {"key": "k"}), ("probe_pin", {"key": "k"})])
+    assert (rows[1], rows[2]) == ([(1,)], [(1,)])
+    other.roll_back()
+    assert take(mysql_store, attempt="c-2").token > token
+
+
+def test_a_fenced_lease_is_not_taken_over_and_nobody_hangs(mysql_store, mysql_sessions):
+    """P4: its end has come, but the transaction may still write under its token."""
+    token = take(mysql_store, ttl=0.05).token
+    fencing = mysql_sessions()
+    fence(fencing, token)
+    time.sleep(0.1)
+    began = time.monotonic()
+    answer = mysql_store.execute(Acquire("k", "b-1", "b-1", 10.0, CLIENT))
+    assert isinstance(answer, Busy)
+    assert time.monotonic() - began < AT_ONCE
+    fencing.roll_back()
+    assert mysql_store.execute(Acquire("k", "b-1", "b-1", 10.0, CLIENT)).token > token
+
+
+def test_a_fence_and_a_grant_never_deadlock(mysql_store, mysql_sessions):
+    """A grant has the row and waits for the record, a fence has the record and asks for nothing more."""
+    token = free(mysql_store)
+    fencing, acquiring = mysql_sessions(), mysql_sessions()
+    fence(fencing, token)
+    thread, results = in_thread(lambda: acquiring.fetch("acquire", parameters("b-1")))
+    time.sleep(0.1)
+    assert fencing.fetch("fence_seen", {"key": "k", "token": token}) == [(1,)]
+    fencing._in_transaction = True
+    fencing.roll_back()
+    thread.join()
+    assert results[0][0][0] > token
+
+
+def test_a_batch_of_renewals_does_not_wait_for_a_row_that_is_locked(mysql_store, mysql_sessions):
+    """The others are renewed at once; that one is asked for by itself."""
+    tokens = {key: take(mysql_store, key).token for key in ("r1", "r2", "r3")}
+    other, renewing = mysql_sessions(), mysql_sessions()
+    other.send([("begin", {}), ("lock_row", {"key": "r2"})])
+    leases = [
+        {"place": place, "key": key, "attempt": "a-1", "token": token, "ttl": 90_000_000}
+        for place, (key, token) in enumerate(tokens.items())
+    ]
+    began = time.monotonic()
+    rows = renewing.fetch("renew", {"leases": json.dumps(leases), "now": None})
+    assert time.monotonic() - began < AT_ONCE
+    assert sorted(rows) == [(0,), (2,)]
+    other.roll_back()
+    assert renewing.fetch("renew", {"leases": json.dumps(leases), "now": None}) == [(0,), (1,), (2,)]
+
+
+def test_a_sweep_passes_by_what_is_locked_or_fenced(mysql_store, mysql_sessions):
+    tokens = {key: free(mysql_store, key) for key in ("s1", "s2", "s3")}
+    locking, fencing, sweeping = mysql_sessions(), mysql_sessions(), mysql_sessions()
+    locking.send([("begin", {}), ("lock_row", {"key": "s1"})])
+    fence(fencing, tokens["s2"], "s2")
+    began = time.monotonic()
+    gone = sweeping.fetch("delete_idle", {"keys": json.dumps(list(tokens)), "idle_since": 2**62})
+    assert time.monotonic() - began < AT_ONCE
+    assert len(gone) == 1
+    assert sweeping.script("SELECT lock_key FROM holdfast_locks WHERE lock_key LIKE 's_'") == [
+        ("s1",),
+        ("s2",),
+    ]
+    locking.roll_back()
+    fencing.roll_back()
+
+
+def test_two_who_make_the_same_row_do_not_fail(mysql_store):
+    """Trap 5: at the first use of a key, one inserts it and all others wait for that and see it."""
+    for number in range(20):
+        key = f"new-{number}"
+        barrier = threading.Barrier(6)
+
+        def ask(attempt: str, key: str = key, barrier: threading.Barrier = barrier) -> object:
+            barrier.wait()
+            wait = attempt.endswith(("1", "2"))
+            if attempt.endswith("3"):
+                return mysql_store.execute(Withdraw(key, attempt))
+            return mysql_store.execute(Acquire(key, attempt, attempt, 10.0, CLIENT, wait=wait))
+
+        running = [in_thread(lambda attempt=f"t-{n}": ask(attempt)) for n in range(6)]
+        answers = []
+        for thread, results in running:
+            thread.join()
+            answers += results
+        assert sum(isinstance(answer, Granted) for answer in answers) == 1, answers
+        assert not [answer for answer in answers if isinstance(answer, Exception)], answers
+
+
+def test_a_row_that_is_made_between_locking_and_reading_is_locked_after_all(mysql_store, mysql_sessions):
+    """Found by the test above: a decision on a row that was read but not locked overwrote a ticket."""
+    ours, theirs = mysql_sessions(), mysql_sessions()
+
+    class Slow:
+        """Somebody else makes the row just before we read it."""
+
+        def send(self, batch: Batch, /, *, commits: bool = False):
+            if batch[-1][0] != "read_lock" or theirs.fetch("inspect", {"key": "k"}):
+                return ours.send(batch, commits=commits)
+            before = ours.send(batch[:-1])
+            assert theirs.fetch("acquire_new", parameters("b-1"))
+            return [*before, *ours.send(batch[-1:])]
+
+    run = Transaction(Slow(), create=True)
+    assert run.lock("k", "a-1", None)[4] == "b-1"
+    with pytest.raises(RowLocked):
+        theirs.send([("begin", {}), ("lock_row", {"key": "k"})])
+    ours.roll_back()
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_row_that_cannot_be_made_answers_as_if_somebody_held_it(mysql_store, mysql_sessions, wait):
+    """A caller's transaction at REPEATABLE READ may lock the gap into which it would go."""
+    take(mysql_store, "z")
+    other = mysql_sessions()
+    other.script("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    other.send([("begin", {})])
+    other.script("SELECT count(*) FROM holdfast_locks FOR UPDATE")
+    answer = mysql_store.execute(Acquire("new", "a-1", "a-1", 10.0, CLIENT, wait=wait))
+    assert isinstance(answer, Queued if wait else Busy)
+    other.roll_back()
+    assert isinstance(mysql_store.execute(Acquire("new", "a-1", "a-1", 10.0, CLIENT, wait=wait)), Granted)

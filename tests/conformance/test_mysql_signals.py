@@ -1,0 +1,161 @@
+"""Waking by KILL QUERY: nothing is lost, and nothing depends on it."""
+
+import logging
+import queue
+import threading
+import time
+from urllib.parse import urlsplit
+
+import pytest
+
+from holdfast.core.requests import Acquire, Break, Client, Granted, Queued, Release, Signal
+from holdfast.stores import open_store
+from holdfast.stores.base import StoreOptions
+from holdfast.testing.conformance import CLIENT, OTHER_CLIENT
+
+SOON = 5.0
+
+
+@pytest.fixture
+def stores(mariadb_locks: str):
+    opened = []
+
+    def make(client: Client, url: str = mariadb_locks):
+        store = open_store(url, StoreOptions(client))
+        store.open()
+        opened.append(store)
+        arrived: queue.Queue[Signal] = queue.Queue()
+        store.listen(arrived.put)
+        return store, arrived
+
+    yield make
+    for store in opened:
+        store.close()
+
+
+def ask(store, client: Client, attempt: str, key: str = "k", *, wait: bool = False, claim: float = 5.0):
+    return store.execute(Acquire(key, attempt, attempt, 60.0, client, wait=wait, claim=claim))
+
+
+def test_no_hand_over_goes_unnoticed(stores):
+    """P8: the signal comes at any moment, before, while or after the listener looks."""
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
+    slowest = 0.0
+    for number in range(60):
+        token = ask(mine, CLIENT, f"a-{number}").token
+        assert isinstance(ask(other, OTHER_CLIENT, f"b-{number}", wait=True), Queued)
+        time.sleep(0.0005 * (number % 7))
+        released = time.monotonic()
+        mine.execute(Release("k", f"a-{number}", token))
+        assert arrived.get(timeout=SOON) == Signal("granted", "k", f"b-{number}")
+        slowest = max(slowest, time.monotonic() - released)
+        granted = ask(other, OTHER_CLIENT, f"b-{number}", wait=True)
+        assert isinstance(granted, Granted)
+        other.execute(Release("k", f"b-{number}", granted.token))
+    assert slowest < 2.0  # a lost one would have been found after twenty
+    assert arrived.empty()
+
+
+def test_a_grant_is_told_once_however_long_it_stays_unclaimed(stores):
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
+    for key in ("k1", "k2"):
+        token = ask(mine, CLIENT, "a-1", key).token
+        ask(other, OTHER_CLIENT, f"b-{key}", key, wait=True)
+        mine.execute(Release(key, "a-1", token))
+        assert arrived.get(timeout=SOON) == Signal("granted", key, f"b-{key}")
+    time.sleep(0.2)
+    assert arrived.empty()
+
+
+def test_a_broken_lease_and_a_new_head_are_told_with_what_they_need(stores):
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
+    ask(other, OTHER_CLIENT, "a-1")
+    other.be_reachable()
+    ask(other, OTHER_CLIENT, "b-1", wait=True, claim=4.0)
+    ask(other, OTHER_CLIENT, "c-1", wait=True, claim=6.0)
+    mine.execute(Break("k", "olga", "stuck"))
+    told = {
+        (signal.kind, signal.attempt): signal.expires_in
+        for signal in (arrived.get(timeout=SOON) for _ in range(3))
+    }
+    assert set(told) == {("lost", "a-1"), ("granted", "b-1"), ("head", "c-1")}
+    assert told["head", "c-1"] == pytest.approx(4.0, abs=0.1)
+    deadline = time.monotonic() + SOON
+    while mine._fetch("signals", instance=OTHER_CLIENT.instance) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert mine._fetch("signals", instance=OTHER_CLIENT.instance) == []
+
+
+def test_nothing_is_written_for_somebody_who_does_not_listen(stores):
+    (mine, _), (other, _) = stores(CLIENT), stores(OTHER_CLIENT)
+    ask(other, OTHER_CLIENT, "a-1")
+    mine.execute(Break("k", "olga", "stuck"))
+    assert mine._fetch("signals", instance=OTHER_CLIENT.instance) == []
+
+
+def test_one_dead_listener_does_not_keep_others_from_being_woken(stores):
+    """A hint that fails makes the server skip those behind it."""
+    dead = Client("i-3", "gamma", 303)
+    (mine, _), (other, arrived), (third, _) = stores(CLIENT), stores(OTHER_CLIENT), stores(dead)
+    ask(third, dead, "a-1")
+    ask(other, OTHER_CLIENT, "b-1", wait=True)
+    mine.execute(Break("k", "olga", "stuck"))  # tells a-1, who is not there, and b-1
+    assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
+
+
+def test_a_listener_comes_back_by_itself(stores, mariadb_server, caplog):
+    caplog.set_level(logging.CRITICAL, "holdfast")
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
+    other.be_reachable()
+    name = f"holdfast:{OTHER_CLIENT.instance}"
+    ((before,),) = mariadb_server.execute(f"SELECT IS_USED_LOCK('{name}')")
+    mariadb_server.execute(f"KILL {before}")
+    deadline = time.monotonic() + SOON
+    while time.monotonic() < deadline:
+        ((now,),) = mariadb_server.execute(f"SELECT IS_USED_LOCK('{name}')")
+        if now not in (None, before):
+            break
+        time.sleep(0.02)
+    token = ask(mine, CLIENT, "a-1").token
+    ask(other, OTHER_CLIENT, "b-1", wait=True)
+    mine.execute(Release("k", "a-1", token))
+    assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
+
+
+def test_another_account_is_not_woken_and_that_is_said_once(stores, mariadb_locks, mariadb_server, caplog):
+    mariadb_server.execute("CREATE OR REPLACE USER stranger@'%'")
+    mariadb_server.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON *.* TO stranger@'%'")
+    url = urlsplit(mariadb_locks)
+    theirs = (
+        url._replace(netloc=f"stranger@{url.hostname}:{url.port}").geturl().replace("apply_schema=yes", "")
+    )
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT, theirs)
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        for number in range(2):
+            token = ask(mine, CLIENT, f"a-{number}").token
+            ask(other, OTHER_CLIENT, f"b-{number}", wait=True)
+            mine.execute(Release("k", f"a-{number}", token))
+            granted = ask(other, OTHER_CLIENT, f"b-{number}", wait=True)
+            assert isinstance(granted, Granted)
+            other.execute(Release("k", f"b-{number}", granted.token))
+    assert arrived.empty()
+    assert [record.message for record in caplog.records if "could not be woken" in record.message] == [
+        caplog.records[0].message
+    ]
+
+
+def test_closing_does_not_wait_for_the_sleep_to_end(stores, mariadb_server):
+    other, _ = stores(OTHER_CLIENT)
+    other.be_reachable()
+    began = time.monotonic()
+    other.close()
+    assert time.monotonic() - began < 0.9
+    assert mariadb_server.execute(f"SELECT IS_USED_LOCK('holdfast:{OTHER_CLIENT.instance}')") == [(None,)]
+    assert not [thread for thread in threading.enumerate() if thread.name == "holdfast-listener"]
+
+
+def test_without_signals_nobody_listens(stores, mariadb_locks):
+    store, _ = stores(OTHER_CLIENT, f"{mariadb_locks}&signals=no")
+    assert not store.traits.signals
+    store.be_reachable()
+    assert not [thread for thread in threading.enumerate() if thread.name == "holdfast-listener"]
