@@ -20,8 +20,8 @@ from holdfast.stores.sql.run import Row
 
 ELSEWHERE = "the connection is to another database than the one that has the locks"
 TOO_OLD = (
-    "the transaction does not see the lease: it began before it, and may have read what another holder has changed"
-    " since. Begin it after acquiring, or use READ COMMITTED. Or it is on another server, after a failover"
+    "the transaction does not see the lease: it began before it, and may have read what another holder has"
+    " changed since. Begin it after acquiring, or use READ COMMITTED. After a failover: it is elsewhere"
 )
 
 
