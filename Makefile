@@ -49,7 +49,7 @@ simulate: $(READY) ## run many simulation seeds: SEEDS=1000 START=0 STORE=memory
 mutants: $(READY) ## check that the tests catch every planted flaw
 	$(BIN)/python -m tests.mutants.run
 
-bench: $(BENCH) ## measure against limits and peers; writes docs/benchmarks/
+bench: $(BENCH) servers ## measure against limits and peers; writes docs/benchmarks/
 	$(BIN)/python -m bench
 
 clean: ## remove what was built

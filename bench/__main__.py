@@ -9,11 +9,15 @@ from importlib import import_module
 
 from bench.measure import Others, machine
 from bench.report import show
+from bench.servers import versions
 
 SECTIONS = {
     "sqlite": "bench.sqlite_pair",
     "memory": "bench.memory_pair",
+    "postgres": "bench.postgres_pair",
+    "mariadb": "bench.mariadb_pair",
     "handover": "bench.handover",
+    "contended": "bench.contended",
     "writers": "bench.writers",
     "growth": "bench.growth",
     "renewal": "bench.renewal",
@@ -33,7 +37,7 @@ def main() -> None:
     known = SECTIONS | ON_REQUEST
     if unknown := [name for name in given.sections if name not in known]:
         parser.error(f"no section is named {', '.join(unknown)}; there are {', '.join(known)}")
-    about, others = machine(), Others()
+    about, others = machine(*versions()), Others()
     sys.stdout.write(f"{about}\n")
     results = []
     for name in given.sections or SECTIONS:

@@ -10,20 +10,27 @@ from bench import bare
 from bench.measure import folder
 from bench.processes import Ready, mixed
 from bench.report import Line, milliseconds
+from bench.servers import on_each
 from holdfast import Holdfast
 
 TITLE = "Crash of the holder"
-KEY = "one"
 TTL = 1.0
 
 clock = time.monotonic_ns
 
 
 def run(quick: bool) -> list[Line]:
-    late = max(_once() for _ in range(1 if quick else 3))
+    times = 1 if quick else 3
+    with folder() as place:
+        lines = _measure("SQLite", bare.create(place / "locks.db"), times)
+    return lines + on_each(lambda place: _measure(place.kind.name, place.database(), times))
+
+
+def _measure(store: str, url: str, times: int) -> list[Line]:
+    late = max(_once(url, f"key-{number}") for number in range(times))
     return [
         Line(
-            "next holder after a crash",
+            f"{store}: next holder after a crash",
             f"ttl + {milliseconds(late)}",
             f"ttl {TTL:g} s",
             late * 1e3,
@@ -32,34 +39,33 @@ def run(quick: bool) -> list[Line]:
             unit="ms",
             means="A process is killed with SIGKILL right after it was granted the lock; how much more than"
             " the ttl after its asking the process that waits is in, at worst.",
+            label=f"{store}: next holder after a crash",
         )
     ]
 
 
-def _once() -> float:
-    with folder() as place:
-        url = bare.create(place / "locks.db")
-        read, write = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            locks = Holdfast(url)
-            asked = clock()
-            lease = locks.acquire(KEY, ttl=TTL)
-            os.write(write, f"{asked} {lease.token}".encode())
-            time.sleep(60)
-            os._exit(0)
-        asked, token = (int(part) for part in os.read(read, 100).split())
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        os.close(read)
-        os.close(write)
-        [(entered, next_token)] = mixed([(_next, (0, url))], 0.1)
-        assert next_token > token
-        return (entered - asked) / 1e9 - TTL
+def _once(url: str, key: str) -> float:
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        locks = Holdfast(url)
+        asked = clock()
+        lease = locks.acquire(key, ttl=TTL)
+        os.write(write, f"{asked} {lease.token}".encode())
+        time.sleep(60)
+        os._exit(0)
+    asked, token = (int(part) for part in os.read(read, 100).split())
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    os.close(read)
+    os.close(write)
+    [(entered, next_token)] = mixed([(_next, (0, url, key))], 0.1)
+    assert next_token > token
+    return (entered - asked) / 1e9 - TTL
 
 
-def _next(index: int, ready: Ready, url: str) -> tuple[int, int]:  # noqa: ARG001
+def _next(index: int, ready: Ready, url: str, key: str) -> tuple[int, int]:  # noqa: ARG001
     with Holdfast(url) as locks:
         ready()
-        with locks.hold(KEY) as lease:
+        with locks.hold(key) as lease:
             return clock(), lease.token

@@ -1,28 +1,24 @@
-"""Does a pair cost more when there is a lot in the file? Other locks and waiters must not matter."""
+"""Does a pair cost more when there is a lot in the store? Other locks and waiters must not matter."""
 
 from __future__ import annotations
 
-import random
-import secrets
 import time
-from collections.abc import Callable
-from itertools import count as numbers
 from itertools import cycle
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import bare
+from bench import bare, server_growth
+from bench.growing import KEY, Queue, compare, idle_key, row_key
 from bench.measure import costs, folder
 from bench.report import Line, count, microseconds
+from bench.servers import on_each
 from bench.sqlite_pair import CLIENT, store_loop
-from holdfast.core.requests import Acquire, Granted, List, Queued, Release, Released, Sweep
+from holdfast.core.requests import List, Sweep
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
 
-TITLE = "Growth: the cost of a pair when the file is full"
-KEY = "one"
-LONG = 86400.0
+TITLE = "Growth: the cost of a pair when there are many locks and waiters"
 
 _NOW = "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)"
 _NUMBERS = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < :count)"
@@ -38,10 +34,9 @@ def run(quick: bool) -> list[Line]:
         )
         insert_rows(place / "full.db", rows)
         insert_tickets(place / "waited.db", keys=100, each=waiters // 100)
-        queues = {
-            "few": Queue(short, place / "short.db", 10),
-            "many": Queue(long, place / "long.db", waiters),
-        }
+        insert_tickets(place / "short.db", keys=1, each=10, first=KEY)
+        insert_tickets(place / "long.db", keys=1, each=waiters, first=KEY)
+        queues = {"few": Queue(short, 10), "many": Queue(long, waiters)}
         known = [row_key(number) for number in range(1000)]
         pairs = costs(
             {
@@ -55,51 +50,14 @@ def run(quick: bool) -> list[Line]:
         looks = look(full, rows, quick)
         for store in (empty, full, waited, short, long):
             store.close()
-    cost = {name: 1 / each.rate for name, each in (pairs | handed).items()}
-    cases = [
-        (f"a pair, {count(rows)} idle locks", "full", "empty", "empty file", "Any lock of them, at random."),
-        (
-            f"a pair, {count(waiters)} waiters elsewhere",
-            "waited",
-            "empty",
-            "empty file",
-            "For a hundred other locks.",
-        ),
-        (
-            f"a hand-over, {count(waiters)} waiters",
-            "many",
-            "few",
-            "10 waiters",
-            "All on this key: release, claim by the winner, and a new waiter at the tail.",
-        ),
-    ]
-    return [
-        Line(
-            what,
-            microseconds(cost[name]),
-            f"{words} {microseconds(cost[other])}",
-            cost[name] / cost[other],
-            1.5,
-            least=False,
-            means=f"At the store. {means}",
-        )
-        for what, name, other, words, means in cases
-    ] + looks
+    lines = compare("SQLite", pairs | handed, rows, waiters)
+    return lines + looks + on_each(lambda place: server_growth.measure(place, rows, waiters, measure))
 
 
 def _create(file: Path) -> Any:
     store = open_store(bare.create(file), StoreOptions(CLIENT))
     store.open()
     return store
-
-
-def row_key(number: int) -> str:
-    return f"workflow:{number:07d}"
-
-
-def idle_key(rows: int) -> str:
-    """Return the key of any lock that nobody holds."""
-    return row_key(random.randrange(rows // 1000) * 1000 + random.randrange(999))
 
 
 def insert_rows(file: Path, rows: int) -> None:
@@ -147,32 +105,6 @@ def insert_tickets(file: Path, *, keys: int, each: int, first: str = "waited-for
     connection.close()
 
 
-class Queue:
-    """A key with so many waiters, and hand-overs down its queue that leave it as long as it was."""
-
-    def __init__(self, store: Any, file: Path, waiters: int) -> None:
-        insert_tickets(file, keys=1, each=waiters, first=KEY)
-        self._key = f"{KEY}-0"
-        self._execute: Callable[[Any], Any] = store.execute
-        self._tickets = numbers(waiters + 1)
-        self._holder, self._token = "holder", 1
-        self._next = (f"t{number}" for number in numbers(1))
-
-    def pass_on(self, times: int) -> None:
-        for _ in range(times):
-            released = self._execute(Release(self._key, self._holder, self._token))
-            assert isinstance(released, Released), released
-            self._holder = next(self._next)
-            granted = self._execute(self._acquire(self._holder, released.next))
-            assert isinstance(granted, Granted), granted
-            self._token = granted.token
-            queued = self._execute(self._acquire(f"t{next(self._tickets)}", secrets.token_hex(6)))
-            assert isinstance(queued, Queued), queued
-
-    def _acquire(self, attempt: str, owner: str) -> Acquire:
-        return Acquire(self._key, attempt, owner, LONG, CLIENT, wait=True, patience=LONG, claim=LONG)
-
-
 def look(store: Any, rows: int, quick: bool) -> list[Line]:
     """Time what looks at many locks. Everything here should cost what it returns, and not what there is."""
     middle = row_key(rows // 4)
@@ -191,7 +123,11 @@ def look(store: Any, rows: int, quick: bool) -> list[Line]:
     ]
     times = 3 if quick else 9
     return [
-        Line(what, microseconds(_time(store, request, times)), means=f"Among {count(rows)} locks. {means}")
+        Line(
+            f"SQLite: {what}",
+            microseconds(_time(store, request, times)),
+            means=f"Among {count(rows)} locks. {means}",
+        )
         for what, request, means in asked
     ]
 

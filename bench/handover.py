@@ -1,55 +1,26 @@
-"""One key, eight processes, each: acquire, touch, release, again. How fast and how fairly does it go round?
-
-A barging lock looks fast when the same worker takes it again and again, so what is counted is *cross*
-hand-overs: grants that went to another worker than the one before.
-"""
+"""One key, eight processes, one SQLite file. How fast and how fairly does the lock go round?"""
 
 from __future__ import annotations
 
 import json
-import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from resource import RUSAGE_SELF, getrusage
 from statistics import median
 from typing import Any
 
 import filelock
 import portalocker
 
-from bench import bare, turns
-from bench.measure import folder, percentile
+from bench import bare, contest, turns
+from bench.contest import KEY, WORKERS, Entry, Result, clock, middle, waiting_cpu
+from bench.measure import folder
 from bench.processes import Ready, mixed, together
 from bench.report import Line, microseconds, milliseconds, per_second
 from holdfast import Holdfast
 
 TITLE = "Hand-over: one key, 8 processes"
-WORKERS = 8
-KEY = "one"
-
-Entry = tuple[int, int, int, int]  # token, asked, entered, leaving; times in monotonic nanoseconds
-clock = time.monotonic_ns
-
-
-@dataclass(frozen=True)
-class Result:
-    """What one contest came to."""
-
-    cross: float  # hand-overs to another worker, a second
-    p50: float
-    p99: float
-    worst: float
-    share: float  # most grants of a worker / fewest
-
-    def __str__(self) -> str:
-        return (
-            f"{self.cross:,.0f} cross/s, p50 {self.p50 * 1e6:,.0f} p99 {self.p99 * 1e6:,.0f} µs,"
-            f" worst {self.worst * 1e3:,.1f} ms, share {self.share:.2f}"
-        )
 
 
 def run(quick: bool) -> list[Line]:
@@ -58,16 +29,17 @@ def run(quick: bool) -> list[Line]:
     seen: dict[str, list[Result]] = {"holdfast": [], "filelock": [], "portalocker": []}
     pings, floors = [], []
     for _ in range(rounds):
-        seen["holdfast"].append(contest(holdfast_worker, seconds, "as is"))
-        seen["filelock"].append(contest(filelock_worker, seconds))
-        seen["portalocker"].append(contest(portalocker_worker, seconds))
+        seen["holdfast"].append(in_file(holdfast_worker, seconds, "as is"))
+        seen["filelock"].append(in_file(filelock_worker, seconds))
+        seen["portalocker"].append(in_file(portalocker_worker, seconds))
         pings.append(ping(0.3))
         floors.append(floor(0.5))
     named = {name: middle(results) for name, results in seen.items()}
     ours, theirs, others = named.values()
     wake, through = median(pings), median(floors)
     requests, transactions, statements = per_hand_over(0.5 if quick else 1.0)
-    cpu = waiting_cpu(1.0 if quick else 3.0)
+    with folder() as place:
+        cpu = waiting_cpu(bare.create(place / "locks.db"), 1.0 if quick else 3.0)
     return [
         Line(
             "cross hand-overs",
@@ -77,9 +49,9 @@ def run(quick: bool) -> list[Line]:
             20.0,
             means="Grants that went to another process than the one before, beside filelock's. Where a few"
             " pass each other by luck while all others sleep, this is high too: see worst wait and share.",
-            label="hand-over: cross/s",
+            label="SQLite hand-over: cross/s",
             data={name: result.cross for name, result in named.items()},
-            data_title="8 processes, one lock: hand-overs a second",
+            data_title="SQLite, 8 processes: hand-overs a second",
         ),
         Line(
             "release → entry, p50",
@@ -90,7 +62,7 @@ def run(quick: bool) -> list[Line]:
             least=False,
             means="From just before the old holder calls release() to just after the new one is in, beside"
             " half a round trip of a Unix datagram between two processes that sleep in between.",
-            label="hand-over: release → entry, p50",
+            label="SQLite hand-over: release → entry, p50",
         ),
         Line(
             "release → entry beside its floor",
@@ -115,7 +87,7 @@ def run(quick: bool) -> list[Line]:
             least=False,
             unit="ms",
             means="The longest that any process waited from asking to being in.",
-            label="hand-over: worst wait",
+            label="SQLite hand-over: worst wait",
             data={name: result.worst * 1e3 for name, result in named.items()},
             data_title="… and the longest wait of any of them, ms",
         ),
@@ -128,7 +100,7 @@ def run(quick: bool) -> list[Line]:
             least=False,
             unit="",
             means="Grants of the luckiest process over those of the unluckiest.",
-            label="hand-over: max/min share",
+            label="SQLite hand-over: max/min share",
             data={name: result.share for name, result in named.items()},
             data_title="… and the luckiest's grants over the unluckiest's",
         ),
@@ -147,60 +119,18 @@ def run(quick: bool) -> list[Line]:
     ]
 
 
-def middle(results: list[Result]) -> Result:
-    """Return the median of each figure, but the worst of the worst waits."""
-    return Result(
-        median(r.cross for r in results),
-        median(r.p50 for r in results),
-        median(r.p99 for r in results),
-        max(r.worst for r in results),
-        median(r.share for r in results),
-    )
-
-
-def contest(worker: Callable[..., list[Entry]], seconds: float, *args: Any, workers: int = WORKERS) -> Result:
-    """Let the workers take turns for a while, and sum up."""
+def in_file(worker: Callable[..., list[Entry]], seconds: float, *args: Any) -> Result:
+    """Let the workers take turns at a file for a while."""
     with folder() as place:
         file = place / "locks.db"
-        if worker in (holdfast_worker, counting_worker):
+        if worker is holdfast_worker:
             bare.create(file)
-        entries = together(worker, workers, seconds, file, *args)
-    return sum_up(entries, seconds)
-
-
-def sum_up(entries: list[list[Entry]], seconds: float) -> Result:
-    """Put the entries of all workers in order, and look at each hand-over."""
-    start = min(mine[0][1] for mine in entries if mine)
-    stop = start + int(seconds * 1e9)
-    shares = [sum(entry[2] < stop for entry in mine) for mine in entries]
-    ordered = sorted((entry[2], worker, entry) for worker, mine in enumerate(entries) for entry in mine)
-    ordered = [each for each in ordered if each[0] < stop]
-    tokens = [entry[0] for _, _, entry in ordered if entry[0]]
-    assert tokens == sorted(set(tokens)), "tokens did not rise in the order of entering"
-    gaps = [new[2][2] - old[2][3] for old, new in pairwise(ordered) if old[1] != new[1]]
-    return Result(
-        cross=len(gaps) / seconds,
-        p50=percentile(gaps, 0.5) / 1e9,
-        p99=percentile(gaps, 0.99) / 1e9,
-        worst=max(entry[2] - entry[1] for _, _, entry in ordered) / 1e9,
-        share=max(shares) / max(min(shares), 1),
-    )
+        return contest.contest(worker, seconds, file, *args)
 
 
 def holdfast_worker(index: int, ready: Ready, file: Path, turn: str) -> list[Entry]:
     turns.install(turn)
-    entries = []
-    with Holdfast(f"sqlite:///{file}") as locks:
-        with locks.hold(f"warm-up-{index}"):
-            pass
-        stop = ready()
-        while (asked := clock()) < stop:
-            lease = locks.acquire(KEY)
-            entered = clock()
-            leaving = clock()
-            lease.release()
-            entries.append((lease.token, asked, entered, leaving))
-    return entries
+    return contest.holdfast_worker(index, ready, f"sqlite:///{file}")
 
 
 def filelock_worker(index: int, ready: Ready, file: Path) -> list[Entry]:  # noqa: ARG001
@@ -343,35 +273,3 @@ def per_hand_over(seconds: float) -> tuple[float, float, float]:
     entries = sum(each["entries"] for each in seen)
     counted = ("requests", "transactions", "statements")
     return tuple(sum(each[name] for each in seen) / entries for name in counted)
-
-
-def waiting_cpu(seconds: float) -> float:
-    """Return the processor seconds a second that a process uses while it waits for a held lock."""
-    with folder() as place:
-        file = place / "locks.db"
-        url = bare.create(file)
-        used, _ = mixed([(_wait, (0, url)), (_hold, (1, url))], seconds)
-    return used / seconds
-
-
-def _wait(index: int, ready: Ready, url: str) -> float:  # noqa: ARG001
-    with Holdfast(url) as locks:
-        with locks.hold("warm-up"):
-            pass
-        stop = ready()
-        time.sleep(0.1)  # the holder is in by now
-        before = getrusage(RUSAGE_SELF)
-        assert locks.try_acquire(KEY) is None
-        try:
-            locks.acquire(KEY, timeout=max((stop - clock()) / 1e9, 0.1))
-        except TimeoutError:
-            after = getrusage(RUSAGE_SELF)
-            return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        raise AssertionError(f"the lock was free, process {os.getpid()}")
-
-
-def _hold(index: int, ready: Ready, url: str) -> None:  # noqa: ARG001
-    with Holdfast(url) as locks:
-        stop = ready()
-        with locks.hold(KEY):
-            time.sleep(max((stop - clock()) / 1e9, 0) + 0.3)

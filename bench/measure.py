@@ -18,7 +18,9 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from statistics import median
 
-Loop = Callable[[int], object]  # does a thing so many times
+Loop = Callable[
+    [int], object
+]  # does a thing so many times; returns the seconds that took, if it knows better
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,8 @@ def costs(loops: Mapping[str, Loop], *, rounds: int, seconds: float) -> dict[str
     cpu: dict[str, list[float]] = {name: [] for name in loops}
     for _ in range(rounds):
         for name, loop in loops.items():
-            used, started = time.process_time(), time.perf_counter()
-            loop(times[name])
-            wall[name].append((time.perf_counter() - started) / times[name])
+            used = time.process_time()
+            wall[name].append(_time(loop, times[name]) / times[name])
             cpu[name].append((time.process_time() - used) / times[name])
     return {name: Cost(1 / median(wall[name]), median(cpu[name])) for name in loops}
 
@@ -47,12 +48,16 @@ def _calibrate(loop: Loop, seconds: float) -> int:
     """Return how many times take about *seconds*; also the warm-up."""
     count = 10
     while True:
-        started = time.perf_counter()
-        loop(count)
-        took = time.perf_counter() - started
+        took = _time(loop, count)
         if took > seconds / 10:
             return max(int(count * seconds / took), 10)
         count *= 3
+
+
+def _time(loop: Loop, count: int) -> float:
+    started = time.perf_counter()
+    told = loop(count)
+    return told if isinstance(told, float) else time.perf_counter() - started
 
 
 def percentile(values: Sequence[float], part: float) -> float:
@@ -68,12 +73,12 @@ def folder():
         yield Path(name)
 
 
-def machine() -> str:
+def machine(*servers: str) -> str:
     """Say what was measured on. No names: the numbers are the machine's, not its owner's."""
     return (
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()},"
         f" {platform.python_implementation()} {platform.python_version()},"
-        f" SQLite {sqlite3.sqlite_version}, one fsync {fsync() * 1e6:.0f} µs"
+        f" {', '.join((f'SQLite {sqlite3.sqlite_version}', *servers))}, one fsync {fsync() * 1e6:.0f} µs"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from bench.picture import draw
 from bench.report import HEAD, Line
+from bench.servers import KINDS
 
 PLACE = Path(__file__).parent.parent / "docs" / "benchmarks"
 
@@ -20,13 +21,18 @@ Written by `make bench`; do not edit. Everything on this page comes from one run
 Absolute figures move from machine to machine and from run to run. So each is measured beside something
 else, in turns within the same run, and what counts is the ratio. Figures are medians of the rounds, except
 where a line says *worst*. A target that is not met fails nothing: it is a thing to work on.
+
+Servers are private ones on the same machine, each started for one section and removed after it. They commit
+to the disk as they do by default. What is set for the measurements is {settings}.
+Limits are programs in C that come with the servers (`pgbench`, `mariadb-slap`) and send the stores' own
+statements. What is *not here* was not on the machine.
 """
 
 
 def write(machine: str, busy: str, results: list[tuple[str, Any, list[Line]]]) -> None:
     """Write the page and the picture."""
     PLACE.mkdir(parents=True, exist_ok=True)
-    parts = [INTRODUCTION.format(machine=machine, busy=busy)]
+    parts = [INTRODUCTION.format(machine=machine, busy=busy, settings=_settings())]
     for name, section, lines in results:
         parts.append(f"## {section.TITLE}\n")
         parts.append(_table(lines))
@@ -34,6 +40,14 @@ def write(machine: str, busy: str, results: list[tuple[str, Any, list[Line]]]) -
         parts.append(f"Again: `python -m bench {name}`\n")
     (PLACE / "README.md").write_text("\n".join(parts), "utf-8")
     draw(PLACE / "benchmarks.svg", [line for _, _, lines in results for line in lines])
+
+
+def _settings() -> str:
+    """Tell how the servers differ from what their packages install."""
+    return "; ".join(
+        f"{kind.name}: " + ", ".join(f"`{name} = {value}`" for name, value in kind.settings.items())
+        for kind in KINDS
+    )
 
 
 def _table(lines: list[Line]) -> str:

@@ -28,11 +28,15 @@ def draw(file: Path, lines: list[Line]) -> None:
     )
     scored = [line for line in lines if line.target]
     compared = [line for line in lines if line.data]
-    figure = Figure(figsize=(12, 0.36 * len(scored) + 1.6), facecolor=PAPER, layout="constrained")
+    bars = [len(line.data) for line in compared]
+    height = max(0.26 * len(scored), 0.3 * (sum(bars) + 2 * len(bars))) + 1.2
+    figure = Figure(figsize=(12, height), facecolor=PAPER, layout="constrained")
     columns = figure.subfigures(1, 2, width_ratios=(3, 2))
     _targets(columns[0].subplots(), scored)
-    for axes, line in zip(columns[1].subplots(len(compared), 1), compared, strict=True):
-        _peers(axes, line)
+    if compared:
+        places = columns[1].subplots(len(compared), 1, squeeze=False, height_ratios=[n + 1 for n in bars])
+        for axes, line in zip(places[:, 0], compared, strict=True):
+            _peers(axes, line)
     figure.savefig(file, facecolor=PAPER, metadata={"Date": None, "Creator": None})
 
 
@@ -50,6 +54,7 @@ def _targets(axes: Any, lines: list[Line]) -> None:
     )
     axes.set_xscale("log")
     axes.set_xlim(0.008, 300)
+    axes.set_ylim(-0.7, len(lines) - 0.3)
     axes.set_xticks([0.1, 0.5, 1, 2, 5, 10, 50], ["÷10", "÷2", "target", "×2", "×5", "×10", "×50"])
     axes.minorticks_off()
     axes.axvline(1, color=INK, linewidth=1)

@@ -30,7 +30,7 @@ def run(quick: bool) -> list[Line]:
         random.shuffle(jobs)
         for way, contest in jobs:
             if contest == "one key":
-                taken = handover.contest(handover.holdfast_worker, seconds, way)
+                taken = handover.in_file(handover.holdfast_worker, seconds, way)
                 seen[way, contest].append((taken.cross, taken.share, taken.worst))
             else:
                 done = writers.contest(writers.holdfast_worker, seconds, contest, way)
