@@ -1,4 +1,8 @@
-"""Servers as fixtures: one of each kind for a worker, started when a test first asks, and a database a test.
+"""Servers as fixtures: one of each kind for a worker, started when a test first asks.
+
+- ``…_locks``: a database with holdfast's tables, empty. All tests of a worker share it: emptying costs a few
+  milliseconds, a database of its own and its tables fifty
+- ``…_url``: a database without anything, for one test
 
 A test that kills, pauses or configures starts a server of its own instead. Without the server's programs
 tests skip with a reason that begins with ``missing:``; the conftest makes that a failure under ``CI=true``.
@@ -7,13 +11,25 @@ tests skip with a reason that begins with ``missing:``; the conftest makes that 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from holdfast import Holdfast
 from tests.servers.binaries import PACKAGES, find, versions
+from tests.servers.mariadb import ADMIN as MARIADB_ADMIN
 from tests.servers.mariadb import MariaDBServer
+from tests.servers.ports import HOST
+from tests.servers.postgres import ADMIN as POSTGRES_ADMIN
 from tests.servers.postgres import PostgresServer
+
+EMPTY = [
+    *(f"DELETE FROM holdfast_{table}" for table in ("locks", "holds", "tickets", "ended", "history")),
+    "UPDATE holdfast_meta SET token_floor = 0",
+]
 
 
 def header() -> str:
@@ -55,3 +71,76 @@ def mariadb_url(mariadb_server: MariaDBServer) -> Iterator[str]:
     url = mariadb_server.create_database()
     yield url
     mariadb_server.drop_database(url)
+
+
+def with_tables(url: str) -> str:
+    """Make holdfast's tables in a database, and give the URL with which every client would."""
+    url = f"{url}{'&' if '?' in url else '?'}apply_schema=yes"
+    with Holdfast(url) as locks:
+        locks.inspect("anything")
+    return url
+
+
+@pytest.fixture(scope="session")
+def postgres_database(postgres_server: PostgresServer) -> Iterator[tuple[str, Any]]:
+    """The URL of a worker's database with tables, and a superuser's connection to it."""
+    import psycopg  # not above: most tests need no driver, and all load the fixtures
+
+    url = postgres_server.create_database()
+    admin = psycopg.connect(postgres_server.url(urlsplit(url).path[1:], user=POSTGRES_ADMIN), autocommit=True)
+    yield with_tables(url), admin
+    admin.close()
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture
+def postgres_locks(postgres_database: tuple[str, Any]) -> Iterator[str]:
+    """The URL of a PostgreSQL database in which nobody has locked anything yet."""
+    url, admin = postgres_database
+    yield url
+    # Whoever is still connected may have been killed or stopped in the middle of a transaction.
+    while admin.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    ).rowcount:
+        time.sleep(0.002)
+    admin.execute("; ".join(EMPTY))
+
+
+@pytest.fixture(scope="session")
+def mariadb_database(mariadb_server: MariaDBServer) -> Iterator[tuple[str, Any]]:
+    """The URL of a worker's database with tables, and a superuser's connection to it."""
+    import pymysql
+
+    url = mariadb_server.create_database()
+    admin = pymysql.connect(
+        host=HOST,
+        port=mariadb_server.port,
+        user=MARIADB_ADMIN,
+        database=urlsplit(url).path[1:],
+        autocommit=True,
+        ssl_disabled=True,
+    )
+    yield with_tables(url), admin
+    admin.close()
+    mariadb_server.drop_database(url)
+
+
+@pytest.fixture
+def mariadb_locks(mariadb_database: tuple[str, Any]) -> Iterator[str]:
+    """The URL of a MariaDB database in which nobody has locked anything yet."""
+    import pymysql
+
+    url, admin = mariadb_database
+    yield url
+    with admin.cursor() as cursor:
+        cursor.execute(
+            "SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()"
+        )
+        for (connection,) in cursor.fetchall():
+            try:
+                cursor.execute(f"KILL {connection}")
+            except pymysql.err.MySQLError:  # it left by itself
+                continue
+        for statement in EMPTY:
+            cursor.execute(statement)

@@ -6,6 +6,7 @@ superuser, so a server that is set read-only is read-only for it.
 
 from __future__ import annotations
 
+import shutil
 import signal
 import uuid
 from collections.abc import Mapping
@@ -72,10 +73,16 @@ class MariaDBServer(Server):
     def prepare(self) -> None:
         if not self.data.exists():
             scratch().copy("install-db", self.account, self._initialise, self.data)
+        # Its own: a server that starts deletes what it takes for its leftovers, those of a running one too.
+        temporary = self.directory / "tmp"
+        temporary.mkdir(exist_ok=True)
+        if self.account is not None:
+            shutil.chown(temporary, self.account)
         settings = {
             **self.settings,
             "port": self.port,
             "datadir": self.data,
+            "tmpdir": temporary,
             "socket": self.directory / "socket",
         }
         lines = [f"{name} = {value}\n" for name, value in settings.items()]

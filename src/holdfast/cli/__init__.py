@@ -17,7 +17,8 @@ COMMANDS = (run, ls, show, breaking, sweep, schema, demo)
 BROKEN_PIPE = 141  # as a shell would show a program that SIGPIPE ended
 
 DESCRIPTION = """\
-Locks that hold across threads and processes, kept in an SQLite file.
+Locks that hold across threads and processes, kept in SQL: in an SQLite
+file, or in PostgreSQL, MySQL or MariaDB.
 
 The store is given by --url or $HOLDFAST_URL; without either it is a file of
 yours.

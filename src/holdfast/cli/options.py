@@ -46,7 +46,8 @@ def add_url(parser: argparse.ArgumentParser) -> None:
         "--url",
         default=argparse.SUPPRESS,
         metavar="URL",
-        help="the store, e.g. sqlite:////var/lib/app/locks.db (default: $HOLDFAST_URL, or a file of yours)",
+        help="the store, e.g. sqlite:////var/lib/app/locks.db or postgresql://host/database"
+        " (default: $HOLDFAST_URL, or a file of yours)",
     )
 
 

@@ -59,7 +59,9 @@ def open_store(url: Any, options: StoreOptions) -> Store:
         return _store_from(url, options)
     scheme, colon, _ = url.partition("://")
     if not colon:
-        raise SettingsError(f"{url!r} is no url; for a file write 'sqlite:///{url}'")
+        # Shown only if it can be a file's name: what is meant for a database may have a password in it.
+        what = repr(url) if "=" not in url and "@" not in url else "what was given"
+        raise SettingsError(f"{what} is no url; for a file write 'sqlite:///locks.db'")
     scheme = scheme.lower()
     if module := _BUILT_IN.get(scheme):
         return import_module(module).from_url(f"{scheme}{url[len(scheme) :]}", options)  # type: ignore[no-any-return]
@@ -99,6 +101,11 @@ def open_tables(url: str, options: StoreOptions) -> Tables:
 
 def _store_from(source: Any, options: StoreOptions) -> Store:
     """Return a store whose connections come from a pool or an engine."""
+    if type(source).__name__.startswith("Async"):
+        raise SettingsError(
+            f"{type(source).__name__} cannot be used from threads; AsyncHoldfast takes a url as well, or a"
+            " psycopg_pool.ConnectionPool, or an engine of create_engine()"
+        )
     if hasattr(source, "getconn") and hasattr(source, "putconn"):
         return import_module(_BUILT_IN["postgresql"]).from_pool(source, options)  # type: ignore[no-any-return]
     dialect = getattr(getattr(source, "dialect", None), "name", None)

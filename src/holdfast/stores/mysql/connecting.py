@@ -15,6 +15,7 @@ from pymysql.err import MySQLError
 
 from holdfast import errors
 from holdfast.stores.mysql import failing
+from holdfast.stores.sql.options import ServerOptions
 from holdfast.stores.sql.run import Row
 
 OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0)}  # since when a SELECT can skip locked rows and read JSON
@@ -83,7 +84,7 @@ def by_url(url: str) -> Callable[[float], Any]:
             options[name] = OPTIONS[name](value)
         port = parts.port or 3306
     except KeyError as error:
-        known = ", ".join(OPTIONS)
+        known = ", ".join((*ServerOptions.__match_args__, *OPTIONS))
         raise errors.SettingsError(f"the url has an unknown option {error}; there are {known}") from error
     except ValueError as error:
         raise errors.SettingsError(f"an option in the url is no good: {error}") from error

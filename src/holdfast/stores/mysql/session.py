@@ -34,8 +34,9 @@ class Statement:
 
     def __init__(self, text: str) -> None:
         parts = [part.strip() for part in text.split(";\n")]
-        self.count = len(parts)
-        self.answer = self.count - (2 if parts[-1] == "COMMIT" else 1)
+        commits = "COMMIT" in parts[1:]
+        self.count = parts.index("COMMIT") + 1 if commits else len(parts)  # behind it there are only hints
+        self.answer = self.count - (2 if commits else 1)
         self.begins = parts[0] == "BEGIN"
         self._names = set(_PARAMETER.findall(text))
         self._text = _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))

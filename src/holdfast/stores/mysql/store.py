@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from holdfast import errors
-from holdfast.core.requests import Acquire, Granted
+from holdfast.core.requests import Acquire, Granted, Release, Released, Signal
 from holdfast.stores.base import StoreOptions, Traits, micros
 
 try:
@@ -167,6 +167,21 @@ class MySQLStore(ServerStore):
             self._used.clear()
         self._used.add(request.key)
         return Granted(rows[0][0], request.ttl) if rows else None
+
+    def _hand_over_fast(self, request: Release) -> Released | None:
+        rows = self._fetch(
+            "hand_over",
+            key=request.key,
+            attempt=request.attempt,
+            token=request.token,
+            instance=self._client.instance,
+            now=None if request.now is None else micros(request.now),
+        )
+        for owner, instance, attempt in rows:
+            if instance == self._client.instance:
+                self._signals.deliver(Signal("granted", request.key, attempt))
+            return Released(0, owner)
+        return None
 
     def _keep_partitions(self, now: int, forget_before: int) -> None:
         self._fetch("delete_signals", before=now - KEEP_SIGNALS, limit=MOST_SIGNALS)

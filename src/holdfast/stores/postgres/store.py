@@ -106,7 +106,7 @@ class PostgresStore(ServerStore):
         self.server = server
         self.traits = Traits(
             durable=True,
-            signals=server.signals,
+            signals=server.signals and listen is not None,
             blocking=True,
             repeats=False,
             lanes=server.pool_size,

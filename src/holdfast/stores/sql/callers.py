@@ -154,7 +154,13 @@ class _MySQLClient(_Formatted):
         return self._connection.cursor(Cursor)
 
     def check(self) -> None:
-        if self._connection.get_autocommit() and not self.execute("SELECT @@in_transaction", {})[0][0]:
+        if not self._connection.get_autocommit():
+            return
+        try:
+            begun = self.execute("SELECT @@in_transaction", {})[0][0]
+        except self._connection.OperationalError:  # MySQL has no such variable, and the driver does not tell
+            begun = False
+        if not begun:
             raise SettingsError(NO_TRANSACTION)
 
 
