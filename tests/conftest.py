@@ -18,7 +18,16 @@ import pytest
 import holdfast
 from holdfast.stores import _BUILT_IN
 from tests.servers import fixtures
-from tests.servers.fixtures import mariadb_server, mariadb_url, postgres_server, postgres_url  # noqa: F401
+from tests.servers.fixtures import (  # noqa: F401
+    mariadb_database,
+    mariadb_locks,
+    mariadb_server,
+    mariadb_url,
+    postgres_database,
+    postgres_locks,
+    postgres_server,
+    postgres_url,
+)
 
 CI = os.environ.get("CI", "").lower() in ("1", "true")
 MISSING = "missing:"

@@ -33,6 +33,22 @@ def eventually(true: Callable[[], Any], what: str = "", *, within: float = PATIE
     return answer
 
 
+def is_reachable(locks: Any) -> bool:
+    """Tell whether signals arrive: the keeper's thread sees to that, a moment after the first grant."""
+    store = locks._store
+    if hasattr(store, "_doorbells"):
+        return store._doorbells._bell is not None
+    return not hasattr(store, "_signals") or bool(store._signals._ready.is_set())
+
+
+def has_let_go(locks: Any) -> bool:
+    """Tell whether a client has neither a connection to its store nor anything that listens."""
+    store = locks._store
+    if hasattr(store, "_database"):
+        return store._database._connection is None and store._doorbells._bell is None
+    return not hasattr(store, "_pool") or (store._pool.open == 0 and store._signals._thread is None)
+
+
 class Actor:
     """Somebody who takes locks: a thread or a task of its own, and so an owner of its own."""
 

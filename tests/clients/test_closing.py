@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncHoldfast, Closed, Holdfast, Settings
-from tests.clients.support import PATIENCE, Stage, eventually
+from tests.clients.support import PATIENCE, Stage, eventually, has_let_go
 
 ONLY_SIGNALS = Settings(heartbeat=1000, claim=2000, patience=3000)
 
@@ -51,8 +51,7 @@ def test_what_is_granted_while_the_client_closes_is_not_left_behind(stage: Stage
             error = each.exception(PATIENCE)
             assert error is None or isinstance(error, Closed), error
         stage.nothing_left()
-        if hasattr(locks._store, "_database"):
-            eventually(lambda locks=locks: locks._store._database._connection is None)
+        eventually(lambda locks=locks: has_let_go(locks))
 
 
 def test_what_queues_while_the_client_closes_is_not_left_behind(stage: Stage) -> None:
@@ -74,13 +73,11 @@ def test_closing_twice_is_harmless(stage: Stage) -> None:
     stage.close(locks)
 
 
-def test_closing_lets_go_of_the_file(stage: Stage) -> None:
+def test_closing_lets_go_of_the_store(stage: Stage) -> None:
     locks = stage.client()
     stage.call(locks.acquire, "nightly")
     stage.close(locks)
-    if hasattr(locks._store, "_database"):
-        assert locks._store._database._connection is None
-        assert locks._store._doorbells._bell is None
+    assert has_let_go(locks)
 
 
 USES: dict[str, Callable[[Any], Any]] = {
@@ -103,8 +100,7 @@ def test_a_closed_client_says_so(stage: Stage, use: str) -> None:
         stage.call(USES[use], locks)
     assert stage.url in str(caught.value)
     assert isinstance(caught.value, RuntimeError)
-    if hasattr(locks._store, "_database"):
-        assert locks._store._database._connection is None
+    assert has_let_go(locks)
 
 
 def test_a_closed_client_lists_nothing(stage: Stage) -> None:

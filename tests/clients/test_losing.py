@@ -22,7 +22,7 @@ from holdfast import (
     StoreUnavailable,
 )
 from holdfast.core.requests import Acquire, Release, Renew
-from tests.clients.support import PATIENCE, QUICK, Spy, Stage, eventually
+from tests.clients.support import PATIENCE, QUICK, Spy, Stage, eventually, is_reachable
 
 
 class Listener:
@@ -41,11 +41,6 @@ class Listener:
     def wait(self) -> LeaseLost:
         assert self._called.wait(PATIENCE), "on_lost was never called"
         return self.losses[0]
-
-
-def is_reachable(locks: Any) -> bool:
-    """Tell whether the doorbell hangs: the keeper's thread does that, a moment after the first grant."""
-    return locks.url.startswith("memory") or locks._store._doorbells._bell is not None
 
 
 def check_lost(lease: Any, reason: str) -> LeaseLost:

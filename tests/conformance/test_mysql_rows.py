@@ -286,3 +286,17 @@ def test_a_row_that_cannot_be_made_answers_as_if_somebody_held_it(mysql_store, m
     assert isinstance(answer, Queued if wait else Busy)
     other.roll_back()
     assert isinstance(mysql_store.execute(Acquire("new", "a-1", "a-1", 10.0, CLIENT, wait=wait)), Granted)
+
+
+def test_what_the_server_rolled_back_because_of_somebody_else_is_tried_again(mysql_store):
+    """Deadlocks and the like: nobody is told of what goes well the second time."""
+    tries: list[int] = []
+
+    def work(session: MySQLSession) -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            session.script("SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213")
+        return "done"
+
+    assert mysql_store.use(work) == "done"
+    assert len(tries) == 2

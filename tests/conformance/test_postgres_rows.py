@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
+from holdfast import AsyncHoldfast, Holdfast, LeaseLost, OutcomeUnknown
 from holdfast.core.requests import (
     Acquire,
+    Break,
     Busy,
     Client,
     Granted,
@@ -26,9 +30,12 @@ from holdfast.core.requests import (
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, StoreOptions
 from holdfast.stores.postgres import store as postgres
+from holdfast.stores.postgres.session import PostgresSession
 from holdfast.stores.sql.options import split_url
+from holdfast.stores.sql.run import Row
+from holdfast.stores.sql.session import Batch
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT
-from tests.servers.postgres import PostgresServer
+from tests.servers import PostgresServer, Proxy
 
 KEY = "nightly"
 
@@ -102,11 +109,11 @@ def in_thread(work: Callable[[], Any]) -> Callable[[], Any]:
     return result
 
 
-def wait_for_waiters(server: PostgresServer, count: int) -> None:
+def wait_for_waiters(server: PostgresServer, count: int, or_until: threading.Event | None = None) -> None:
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         rows = server.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
-        if rows[0][0] >= count:
+        if rows[0][0] >= count or (or_until is not None and or_until.is_set()):
             return
         time.sleep(0.005)
     raise AssertionError(f"no {count} wait for a row")
@@ -150,10 +157,35 @@ def test_a_real_withdrawal_beats_an_acquire_that_waits_for_it(
     assert not isinstance(acquiring(), Granted)
 
 
-def test_a_lease_that_was_waited_for_is_born_with_its_whole_ttl(patient, store, theirs, postgres_server):
+def test_a_withdrawal_of_what_has_no_row_yet_holds_all_the_same(
+    patient, make_store, store, theirs, postgres_server
+):
+    """P6: somebody makes the row and gives it up again, while both come to wait for it."""
+    other, withdrawn = make_store(), threading.Event()
+    theirs.execute(
+        "INSERT INTO holdfast_locks (lock_key, token, expires_at, granted_at, instance, host, pid)"
+        " VALUES (%s, 0, 0, 0, '', '', 0)",
+        [KEY],
+    )
+    acquiring = in_thread(lambda: take(store, "x-1"))
+    wait_for_waiters(postgres_server, 1)
+    withdrawing = in_thread(lambda: (other.execute(Withdraw(KEY, "x-1")), withdrawn.set())[0])
+    wait_for_waiters(postgres_server, 2, or_until=withdrawn)
+    theirs.rollback()
+    acquiring()
+    assert withdrawing() == Withdrawn()
+    assert isinstance(take(store, "y-1"), Granted)
+
+
+@pytest.mark.parametrize("changed", [False, True], ids=["fast", "slow"])
+def test_a_lease_that_was_waited_for_is_born_with_its_whole_ttl(
+    patient, store, theirs, postgres_server, changed
+):
     """Trap 2: the clock is read after the wait. now() would stand still from before it."""
     free(store)
-    theirs.execute("UPDATE holdfast_locks SET host = host WHERE lock_key = %s", [KEY])
+    lock_row(theirs)
+    if changed:  # then the fast path has to give up
+        theirs.execute("UPDATE holdfast_locks SET host = host WHERE lock_key = %s", [KEY])
     acquiring = in_thread(lambda: take(store, "a-1", ttl=1.0))
     wait_for_waiters(postgres_server, 1)
     time.sleep(0.3)
@@ -175,15 +207,16 @@ def test_a_refusal_waits_for_no_row_and_locks_none(store, theirs):
     assert time.monotonic() - started < 5  # not twenty times the lock's timeout
 
 
+@pytest.mark.parametrize("retire", [False, True], ids=["fast", "slow"])
 def test_a_release_does_not_pass_a_waiter_that_is_just_joining(
-    patient, make_store, store, theirs, postgres_server
+    patient, make_store, store, theirs, postgres_server, retire
 ):
     """Trap 7: a lost wake-up. The count of waiters is on the row that the release waits for."""
     token = take(store, "a-1").token
     lock_row(theirs)
     queueing = in_thread(lambda: take(make_store(OTHER_CLIENT), "b-1", wait=True))
     wait_for_waiters(postgres_server, 1)
-    releasing = in_thread(lambda: store.execute(Release(KEY, "a-1", token)))
+    releasing = in_thread(lambda: store.execute(Release(KEY, "a-1", token, retire=retire)))
     wait_for_waiters(postgres_server, 2)
     theirs.rollback()
     queued, released = queueing(), releasing()
@@ -240,22 +273,110 @@ def test_a_grant_is_on_the_disk_when_it_is_answered_and_a_release_need_not_be(re
         assert unflushed() == 0
         assert store.execute(Release(KEY, "b-1", claimed.token)) == Released()
         assert unflushed() > 0
+        again = take(store, "c-1")
+        assert unflushed() == 0
+        assert store.execute(Release(KEY, "c-1", again.token)) == Released()
+        with_history = open_store(url, StoreOptions(CLIENT, "all"))  # then grants take the slow path
+        with_history.open()
+        assert isinstance(take(with_history, "d-1"), Granted)
+        assert unflushed() == 0
+        with_history.close()
+        store.close()
+
+
+def test_what_the_server_rolled_back_because_of_somebody_else_is_tried_again(store):
+    """Deadlocks and the like: nobody is told of what goes well the second time."""
+    tries: list[int] = []
+
+    def work(session: Any) -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            session.script("DO $$ BEGIN RAISE SQLSTATE '40P01'; END $$")
+        return "done"
+
+    assert store.use(work) == "done"
+    assert len(tries) == 2
+
+
+def test_an_answer_that_does_not_come_is_an_unknown_outcome(postgres_locks):
+    """Trap 17: the grant is there, though nobody was told."""
+    address = urlsplit(postgres_locks)
+    assert address.hostname
+    assert address.port
+    with Proxy(address.hostname, address.port) as proxy:
+        url = f"{proxy.through(postgres_locks)}&request_timeout=0.5&signals=no"
+        store: Any = open_store(url, StoreOptions(CLIENT))
+        store.open()
+        free(store)
+        proxy.lose_answers()
+        with pytest.raises(OutcomeUnknown):
+            take(store, "a-1")
+        proxy.restore()
+        assert isinstance(take(store, "b-1"), Busy)
         store.close()
 
 
 def test_one_client_is_notified_of_a_hand_over_and_nobody_of_anything_else(make_store, theirs):
     """Trap 13: a notification costs every listener something."""
-    winner, other = make_store(OTHER_CLIENT), make_store()
+    third_client = Client("c-3", "gamma", 3)
+    winner, other, third = make_store(OTHER_CLIENT), make_store(), make_store(third_client)
     heard: list[str] = []
     theirs.autocommit = True
     theirs.add_notify_handler(lambda notification: heard.append(notification.payload))
-    for instance in (CLIENT.instance, OTHER_CLIENT.instance):
+    for instance in (CLIENT.instance, OTHER_CLIENT.instance, third_client.instance):
         theirs.execute(f'LISTEN "holdfast_{instance}"')
     token = take(other, "a-1").token
     winner.execute(Acquire(KEY, "b-1", "b-1", 60.0, OTHER_CLIENT, wait=True))
+    third.execute(Acquire(KEY, "c-1", "c-1", 60.0, third_client, wait=True))
     other.execute(Release(KEY, "a-1", token))
     theirs.execute("SELECT 1")
     assert [payload.split("\n")[::2][:2] for payload in heard if payload] == [["granted", "b-1"]]
+
+
+def test_nobody_is_woken_before_the_commit(make_store, monkeypatch):
+    """Trap 13: in the transaction a signal holds others up, or comes before there is anything to see."""
+    sent: list[str] = []
+    send = PostgresSession.send
+
+    def spy(session: PostgresSession, batch: Batch, /, *, commits: bool = False) -> list[list[Row]]:
+        sent.extend(name for name, _ in batch)
+        return send(session, batch, commits=commits)
+
+    store = make_store()
+    take(store, "a-1")
+    make_store(OTHER_CLIENT).execute(Acquire(KEY, "b-1", "b-1", 60.0, OTHER_CLIENT, wait=True))
+    monkeypatch.setattr(PostgresSession, "send", spy)
+    assert store.execute(Break(KEY, "stuck", "olga")).next == "b-1"
+    assert sent.index("commit") < sent.index("notify")
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_lease_that_only_the_database_knows_to_be_over_cannot_be_fenced(kind, postgres_locks, theirs):
+    """P4: whatever its client still trusts."""
+
+    def end_it() -> None:
+        theirs.execute("UPDATE holdfast_locks SET expires_at = granted_at WHERE lock_key = %s", [KEY])
+        theirs.commit()
+
+    async def main() -> None:
+        async with AsyncHoldfast(postgres_locks) as locks:
+            lease = await locks.acquire(KEY)
+            end_it()
+            assert lease.held
+            with pytest.raises(LeaseLost):
+                await lease.fence(theirs)
+            assert not lease.held
+
+    if kind == "async":
+        asyncio.run(main())
+        return
+    with Holdfast(postgres_locks) as locks:
+        lease = locks.acquire(KEY)
+        end_it()
+        assert lease.held
+        with pytest.raises(LeaseLost):
+            lease.fence(theirs)
+        assert not lease.held
 
 
 def test_keys_are_compared_by_bytes_whatever_the_database_sorts_by(postgres_server):

@@ -8,19 +8,23 @@ answer. So every step of a test is a hand-shake, and nothing sleeps in the hope 
 from __future__ import annotations
 
 import json
+import os
 import queue
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from holdfast import Holdfast, LockView, Settings
+from holdfast.stores.sql.options import split_url
 
 PATIENCE = 40.0  # seconds until a test gives up on something that should happen soon
 
@@ -41,6 +45,12 @@ MAIN = f"""
 
     def answer(**fields):
         answers.write(json.dumps(fields, default=str) + "\\n")
+
+    def is_reachable(locks):
+        store = locks._store
+        if hasattr(store, "_doorbells"):
+            return store._doorbells._bell is not None
+        return store._signals._ready.is_set()
 
     def interrupt(*_):  # Ctrl-C is for the lines that run, not for the reader of lines
         if busy:
@@ -83,13 +93,14 @@ class Failed(AssertionError):
 class Worker:
     """A process that holds locks."""
 
-    def __init__(self, url: str, *, wait: bool = True) -> None:
+    def __init__(self, url: str, *, wait: bool = True, environment: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(MAIN), url],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env={**os.environ, **(environment or {})},
         )
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -171,6 +182,9 @@ class Worker:
     def stop(self) -> None:
         """Stop it in the middle of whatever it does, and see it stopped."""
         self.send(signal.SIGSTOP)
+        self.until_stopped()
+
+    def until_stopped(self) -> None:
         eventually(lambda: _state(self.pid) == "T")
 
     def until_asleep(self) -> None:
@@ -182,6 +196,10 @@ class Worker:
         before = ""
         while before != (before := switches()):
             time.sleep(0.15)
+
+    def until_reachable(self) -> None:
+        """Wait until signals for its client arrive."""
+        eventually(lambda: self.do("_ = is_reachable(locks)"))
 
     def go_on(self) -> None:
         self.send(signal.SIGCONT)
@@ -217,24 +235,24 @@ class Worker:
 
 
 class House:
-    """One SQLite file, the workers on it, and a client of our own to look with."""
+    """One store, the workers on it, and a client of our own to look with."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.url = f"sqlite:///{path}"
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder  # for what else a test writes down
         self.locks = Holdfast(
             self.url, settings=Settings(heartbeat=HEARTBEAT, claim=CLAIM, patience=TICKET, sweep_every=None)
         )
         self._workers: list[Worker] = []
 
-    def worker(self, *, wait: bool = True) -> Worker:
-        worker = Worker(self.url, wait=wait)
+    def worker(self, *, url: str | None = None, wait: bool = True, **environment: str) -> Worker:
+        worker = Worker(url or self.url, wait=wait, environment=environment)
         self._workers.append(worker)
         return worker
 
-    def workers(self, number: int) -> list[Worker]:
+    def workers(self, number: int, *, url: str | None = None) -> list[Worker]:
         """Start several at once, and wait for all of them."""
-        workers = [self.worker(wait=False) for _ in range(number)]
+        workers = [self.worker(url=url, wait=False) for _ in range(number)]
         for worker in workers:
             worker.answer()
         return workers
@@ -247,6 +265,11 @@ class House:
     def until_waiting(self, number: int, key: str = "nightly") -> None:
         eventually(lambda: self.look(key).waiting == number)
 
+    @property
+    def path(self) -> Path:
+        """The file, if the store is one."""
+        return Path(self.url.removeprefix("sqlite:///"))
+
     def bells(self) -> set[str]:
         folder = self.path.with_name(f"{self.path.name}-bells")
         return {bell.name for bell in folder.iterdir()} if folder.is_dir() else set()
@@ -255,6 +278,39 @@ class House:
         for worker in self._workers:
             worker.close()
         self.locks.close()
+
+
+@contextmanager
+def nobody_can_write(url: str) -> Iterator[Callable[[], None]]:
+    """Keep everybody from writing, as somebody's long transaction would; reading goes on.
+
+    Gives a function that ends it, for those who cannot wait for the end of the block.
+    """
+    scheme = url.partition(":")[0]
+    connection: Any
+    if scheme == "sqlite":
+        connection = sqlite3.connect(
+            url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False
+        )
+        connection.execute("BEGIN IMMEDIATE")
+    elif scheme == "postgresql":
+        import psycopg
+
+        connection = psycopg.connect(split_url(url)[0])
+        connection.execute("LOCK TABLE holdfast_locks IN EXCLUSIVE MODE")
+    else:
+        import pymysql
+
+        parts = urlsplit(url)
+        connection = pymysql.connect(
+            host=parts.hostname, port=parts.port or 0, user=parts.username, database=parts.path[1:]
+        )
+        connection.cursor().execute("SELECT count(*) FROM holdfast_locks FOR UPDATE")
+    try:
+        yield connection.rollback
+    finally:
+        connection.rollback()
+        connection.close()
 
 
 def eventually(true: Callable[[], Any], within: float = PATIENCE) -> Any:

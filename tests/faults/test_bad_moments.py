@@ -3,20 +3,14 @@
 import asyncio
 import os
 import signal
-import sqlite3
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from holdfast import AsyncHoldfast, Holdfast, exits
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/locks.db"
+from tests.faults.processes import nobody_can_write
 
 
 @pytest.fixture
@@ -44,8 +38,9 @@ def in_child(work) -> None:
 def test_a_loop_that_ends_leaves_no_ticket_of_a_cancelled_task(url, locks):
     """When a loop ends it cancels all tasks; a last wish is none of them."""
 
+    waiting = AsyncHoldfast(url)
+
     async def main() -> None:
-        waiting = AsyncHoldfast(url)
         task = asyncio.create_task(waiting.acquire("nightly"))
         await asyncio.to_thread(until, lambda: locks.inspect("nightly").waiting == 1)
         task.cancel()
@@ -54,24 +49,23 @@ def test_a_loop_that_ends_leaves_no_ticket_of_a_cancelled_task(url, locks):
     with locks.hold("nightly"):
         asyncio.run(main())
         until(lambda: locks.inspect("nightly").waiting == 0)
+    waiting.leave()
 
 
-def test_a_loop_that_ends_leaves_no_lease_that_was_on_its_way(url, locks, tmp_path):
-    writer = sqlite3.connect(tmp_path / "locks.db", isolation_level=None, check_same_thread=False)
+def test_a_loop_that_ends_leaves_no_lease_that_was_on_its_way(url, locks):
+    late = AsyncHoldfast(url)
 
     async def main() -> None:
-        late = AsyncHoldfast(url)
         await late.inspect("nightly")
-        writer.execute("BEGIN IMMEDIATE")
-        task = asyncio.create_task(late.acquire("nightly"))
-        await asyncio.sleep(0.05)  # its request waits for the writer now
-        task.cancel()
-        await asyncio.sleep(0)
-        writer.execute("COMMIT")
+        with nobody_can_write(url):
+            task = asyncio.create_task(late.acquire("nightly"))
+            await asyncio.sleep(0.05)  # its request waits for the writer now
+            task.cancel()
+            await asyncio.sleep(0)
 
     asyncio.run(main())
-    writer.close()
     until(lambda: next(locks.list(state="held"), None) is None)
+    late.leave()
 
 
 def test_a_child_that_is_interrupted_while_leaving_gives_nothing_back(locks, monkeypatch):
@@ -97,7 +91,8 @@ def test_an_interrupt_while_a_fork_waits_for_a_store_leaves_forking_possible(url
     """What an interrupted fork has not prepared, it must not undo either."""
     monkeypatch.setattr("sys.unraisablehook", lambda _: None)  # CPython reports what at-fork hooks raise
     in_child(lambda: None)
-    mutex = locks._store._mutex
+    store = locks._store
+    mutex = store._pool._mutex if hasattr(store, "_pool") else store._mutex
     inside, leave = threading.Event(), threading.Event()
 
     def busy() -> None:
@@ -120,12 +115,9 @@ def test_an_interrupt_while_a_fork_waits_for_a_store_leaves_forking_possible(url
         pass
 
 
-def test_a_grant_that_was_too_slow_to_be_trusted_is_not_entered(url, tmp_path):
-    """The file is locked for longer than the ttl; being inside must mean to hold it."""
-    writer = sqlite3.connect(tmp_path / "locks.db", isolation_level=None, check_same_thread=False)
-    with Holdfast(url) as locks:
-        writer.execute("BEGIN IMMEDIATE")
-        threading.Timer(0.5, lambda: writer.execute("COMMIT")).start()
+def test_a_grant_that_was_too_slow_to_be_trusted_is_not_entered(url):
+    """Nobody can write for longer than the ttl; being inside must mean to hold it."""
+    with Holdfast(url) as locks, nobody_can_write(url) as go_on:
+        threading.Timer(0.5, go_on).start()
         with locks.hold("nightly", ttl=0.3) as lease:
             assert lease.held
-    writer.close()

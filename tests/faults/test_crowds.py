@@ -34,7 +34,7 @@ COUNT = """
 """
 
 
-def test_32_processes_on_one_counter_lose_no_count(tmp_path: Path) -> None:
+def test_32_processes_on_one_counter_lose_no_count(url: str, tmp_path: Path) -> None:
     """P2 and P1 with nothing else to protect the file: every count is there, and the tokens rise."""
     counter = tmp_path / "counter"
     counter.write_text("")
@@ -45,7 +45,7 @@ def test_32_processes_on_one_counter_lose_no_count(tmp_path: Path) -> None:
                 sys.executable,
                 "-c",
                 textwrap.dedent(COUNT),
-                f"sqlite:///{tmp_path}/locks.db",
+                url,
                 str(counter),
                 str(times),
             ],
@@ -73,7 +73,7 @@ def test_32_processes_on_one_counter_lose_no_count(tmp_path: Path) -> None:
 def test_processes_are_served_in_the_order_of_their_coming(house: House) -> None:
     holder, *waiters = house.workers(9)
     holder.acquire(ttl=600)
-    order = house.path.with_name("order")
+    order = house.folder / "order"
     order.touch()
     for n, waiter in enumerate(waiters):
         waiter.begin(
@@ -125,7 +125,7 @@ def test_a_waiting_process_does_not_poll(house: House) -> None:
 def test_a_holding_process_does_not_poll(house: House) -> None:
     (holder,) = house.workers(1)
     holder.acquire(ttl=600)
-    eventually(lambda: house.bells())
+    holder.until_reachable()
     cpu, switches = ticks(holder.pid)
     time.sleep(1.0)
     cpu_after, switches_after = ticks(holder.pid)
@@ -138,7 +138,7 @@ def test_a_path_too_long_for_a_socket_still_wakes(tmp_path: Path, length: int) -
     """The kernel allows 108 bytes; without a signal the heartbeat would come in 1000 s."""
     folder = tmp_path / ("d" * (length - 40)) / ("e" * 20)
     folder.mkdir(parents=True)
-    house = House(folder / "locks.db")
+    house = House(f"sqlite:///{folder}/locks.db", folder)
     try:
         holder, waiter = house.workers(2)
         for worker in (holder, waiter):
@@ -156,16 +156,16 @@ def test_a_path_too_long_for_a_socket_still_wakes(tmp_path: Path, length: int) -
 def test_a_break_by_another_process_is_told_at_once(house: House) -> None:
     (holder,) = house.workers(1)
     holder.acquire(ttl=600)
-    eventually(lambda: house.bells())
+    holder.until_reachable()
     house.locks.break_lock("nightly", reason="stuck", by="olga")
     assert holder.do(f"_ = lease.lost.wait({PATIENCE})") is True
 
 
 def test_a_copy_taken_in_mid_traffic_opens_cleanly_and_its_tokens_do_not_fall(
-    house: House, tmp_path: Path
+    file_house: House, tmp_path: Path
 ) -> None:
     """As after a power cut: the file and its log as they were at some moment, and all who knew them gone."""
-    workers = house.workers(3)
+    workers = file_house.workers(3)
     for n, worker in enumerate(workers):
         worker.do(
             f"""
@@ -180,21 +180,21 @@ def test_a_copy_taken_in_mid_traffic_opens_cleanly_and_its_tokens_do_not_fall(
             thread.start()
             """
         )
-    eventually(lambda: house.locks.inspect("nightly"))
+    eventually(lambda: file_house.locks.inspect("nightly"))
     copies = []
     for n in range(15):
-        before = house.look().token
+        before = file_house.look().token
         folder = tmp_path / f"copy-{n}"
         folder.mkdir()
         # The log after the file: what a checkpoint moves meanwhile is then in the log still, or in both.
         for suffix in ("", "-wal"):
-            source = house.path.with_name(f"locks.db{suffix}")
+            source = file_house.path.with_name(f"locks.db{suffix}")
             if source.exists():
                 shutil.copy(source, folder / source.name)
         copies.append((folder, before))
     for worker in workers:
         worker.do("going = False; thread.join()")
-    last = house.look().token
+    last = file_house.look().token
     opened = 0
     for folder, before in copies:
         with sqlite3.connect(folder / "locks.db") as db:
@@ -212,23 +212,23 @@ def test_a_copy_taken_in_mid_traffic_opens_cleanly_and_its_tokens_do_not_fall(
     assert opened >= 10
 
 
-def test_processes_that_come_and_go_leave_a_tidy_directory(house: House) -> None:
+def test_processes_that_come_and_go_leave_a_tidy_directory(file_house: House) -> None:
     for _ in range(3):
-        workers = house.workers(3)
+        workers = file_house.workers(3)
         for worker in workers:
             worker.do("with locks.hold('nightly'): pass")
         for worker in workers:
             assert worker.end() == 0
-    house.locks.sweep()
-    assert house.bells() <= {house.locks.instance}
-    house.locks.close()
-    assert sorted(path.name for path in house.path.parent.iterdir() if path.is_file()) == ["locks.db"]
+    file_house.locks.sweep()
+    assert file_house.bells() <= {file_house.locks.instance}
+    file_house.locks.close()
+    assert sorted(path.name for path in file_house.path.parent.iterdir() if path.is_file()) == ["locks.db"]
 
 
 def test_a_worker_can_be_a_server_of_threads(house: House) -> None:
     """Three processes with six threads each, on three keys: every block is entered alone."""
     workers = house.workers(3)
-    folder = house.path.parent
+    folder = house.folder
     for worker in workers:
         worker.do(
             f"""
@@ -254,13 +254,13 @@ def test_a_worker_can_be_a_server_of_threads(house: House) -> None:
         assert worker.do("[t.join() for t in threads]; _ = failures") == []
 
 
-def test_a_listener_that_was_never_there_is_no_obstacle(house: House) -> None:
+def test_a_listener_that_was_never_there_is_no_obstacle(file_house: House) -> None:
     """The holder rings for a waiter on a file system without sockets: there is no bell at its address."""
-    holder, waiter = house.workers(2)
+    holder, waiter = file_house.workers(2)
     waiter.do("locks._store._doorbells.hang_up_bell = lambda: None")
     holder.acquire(ttl=600)
     waiter.queue(ttl=600)
-    house.until_waiting(1)
+    file_house.until_waiting(1)
     holder.release()
     waiter.answer()
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.faults.processes import CLAIM, HEARTBEAT, SLACK, TICKET, TTL, Failed, House, eventually
+from tests.faults.processes import CLAIM, HEARTBEAT, PATIENCE, SLACK, TICKET, TTL, Failed, House, eventually
 
 
 def test_a_killed_holder_costs_its_ttl_and_the_next_token_is_higher(house: House) -> None:
@@ -198,15 +198,15 @@ def test_everybody_is_killed_but_one(house: House) -> None:
     assert house.look().waiting == 0
 
 
-def test_a_lost_signal_costs_a_heartbeat(house: House) -> None:
+def test_a_lost_signal_costs_a_heartbeat(file_house: House) -> None:
     """Somebody removes the doorbells while a process waits: it is served a heartbeat later."""
-    holder, waiter = house.workers(2)
+    holder, waiter = file_house.workers(2)
     holder.acquire(ttl=600)
     waiter.queue(ttl=600)
-    house.until_waiting(1)
-    for name in house.bells():
-        (house.path.with_name("locks.db-bells") / name).unlink()
-    house.path.with_name("locks.db-bells").rmdir()
+    file_house.until_waiting(1)
+    for name in file_house.bells():
+        (file_house.path.with_name("locks.db-bells") / name).unlink()
+    file_house.path.with_name("locks.db-bells").rmdir()
     holder.release()
     released = time.monotonic()
     waiter.answer()
@@ -215,37 +215,72 @@ def test_a_lost_signal_costs_a_heartbeat(house: House) -> None:
     assert waiter.end() == 0
 
 
-def test_the_doorbells_of_the_dead_are_removed(house: House) -> None:
+def test_the_doorbells_of_the_dead_are_removed(file_house: House) -> None:
     """By whoever rings in vain, and by sweeping."""
-    one, two, three = house.workers(3)
+    one, two, three = file_house.workers(3)
     one.acquire(ttl=60)
     for n, worker in enumerate((two, three), 1):
         worker.queue()
-        house.until_waiting(n)
-    eventually(lambda: len(house.bells()) == 3)
+        file_house.until_waiting(n)
+    eventually(lambda: len(file_house.bells()) == 3)
     two.kill()
     one.release()  # rings at the door of the dead
     three.answer()
-    eventually(lambda: len(house.bells()) == 2)
+    eventually(lambda: len(file_house.bells()) == 2)
     three.kill()
     one.kill()
-    house.locks.sweep()
-    assert house.bells() == set()
+    file_house.locks.sweep()
+    assert file_house.bells() == set()
 
 
-def test_a_doorbell_that_is_rung_by_strangers_goes_on_ringing(house: House) -> None:
-    holder, waiter = house.workers(2)
+def test_a_doorbell_that_is_rung_by_strangers_goes_on_ringing(file_house: House) -> None:
+    holder, waiter = file_house.workers(2)
     holder.acquire(ttl=600)
     waiter.do("locks.settings.heartbeat")
     waiter.queue(ttl=600)
-    house.until_waiting(1)
-    eventually(lambda: len(house.bells()) == 2)
-    folder = os.open(house.path.with_name("locks.db-bells"), os.O_RDONLY)
+    file_house.until_waiting(1)
+    eventually(lambda: len(file_house.bells()) == 2)
+    folder = os.open(file_house.path.with_name("locks.db-bells"), os.O_RDONLY)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
-        for name in house.bells():
+        for name in file_house.bells():
             for noise in (b"", b"x" * 4000, b"\xff", b"a\nb", b"granted\n\n\nsoon", b"lost\n1\n2\nnan"):
                 stranger.sendto(noise, f"/proc/self/fd/{folder}/{name}")
     os.close(folder)
     holder.release()
     waiter.answer()
     assert waiter.do("_ = sorted(t.name for t in threading.enumerate())").count("holdfast-doorbell") == 1
+
+
+@pytest.mark.parametrize("moment", ["_lock", "commit"])
+def test_a_client_that_stands_still_in_a_transaction_holds_nobody_up_for_long(
+    server_house: House, moment: str
+) -> None:
+    """It has the row of the lock, and a server gives it a few seconds. What it had begun is undone."""
+    house = server_house
+    sleeper, other = house.workers(2)
+    first = sleeper.acquire()
+    sleeper.do(
+        f"""
+        from holdfast.stores.sql.session import Transaction
+
+        original = Transaction.{moment}
+
+        def stand_still(self, *args, **options):
+            Transaction.{moment} = original
+            before = {moment == "_lock"} and original(self, *args, **options)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return before or original(self, *args, **options)
+
+        Transaction.{moment} = stand_still
+        """
+    )
+    sleeper.queue(ttl=600)  # to enter again
+    sleeper.until_stopped()
+    started = time.monotonic()
+    second = other.acquire(timeout=PATIENCE)
+    assert second > first
+    assert time.monotonic() - started < 4.0 + SLACK
+    sleeper.go_on()
+    house.until_waiting(1)  # like everybody else
+    other.release()
+    assert sleeper.answer() > second

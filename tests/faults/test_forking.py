@@ -275,8 +275,8 @@ def test_a_client_in_memory_is_forked_into_an_empty_world(house: House) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_children_of_multiprocessing_count_together(house: House, method: str) -> None:
-    script = house.path.with_name("count.py")
-    counter = house.path.with_name("counter")
+    script = house.folder / "count.py"
+    counter = house.folder / "counter"
     counter.write_text("0")
     script.write_text(
         f"""
@@ -312,7 +312,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_child_of_multiprocessing_gives_back_what_it_forgot(house: House, method: str) -> None:
-    script = house.path.with_name("forget.py")
+    script = house.folder / "forget.py"
     script.write_text(
         f"""
 import multiprocessing

@@ -26,6 +26,7 @@ class Mutant:
     trap: str
     file: str
     changes: tuple[tuple[str, str], ...]
+    test: str = ""  # the one that must fail; if none is named, the simulation or the suites have to find it
 
     @property
     def store(self) -> str:

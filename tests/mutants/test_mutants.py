@@ -6,12 +6,15 @@ import pytest
 
 from tests.mutants.mutants import MUTANTS, Mutant
 from tests.mutants.run import ROOT, plant
+from tests.mutants.servers import SERVER_MUTANTS
+
+ALL = MUTANTS + SERVER_MUTANTS
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
 def test_a_mutant_can_be_planted(mutant: Mutant):
     plant(mutant, ROOT / "src", write=False)
 
 
 def test_mutants_have_names_of_their_own():
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    assert len({mutant.name for mutant in ALL}) == len(ALL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.requests import NotHeld, Swept
-from holdfast.testing.conformance.asking import Asker
+from holdfast.testing.conformance.asking import OTHER_CLIENT, Asker, MakeStore
 
 HOUR = 3600.0
 
@@ -97,6 +97,14 @@ class Sweeping:
         ask.release("a-1", first, now=1001.0)
         assert ask.sweep(now=1001.0, idle=0.0).locks == 1
         assert ask.take("b-1", now=50.0).token == first + 1
+
+    def test_the_floor_holds_for_other_clients_too(self, make_store: MakeStore) -> None:
+        """P1: also for one that has never used the key."""
+        mine, other = Asker(make_store()), Asker(make_store(OTHER_CLIENT), OTHER_CLIENT)
+        first = mine.take("a-1", now=1000.0).token
+        mine.release("a-1", first, now=1001.0)
+        assert mine.sweep(now=1001.0, idle=0.0).locks == 1
+        assert other.take("b-1", now=50.0).token == first + 1
 
     def test_the_floor_is_never_lowered(self, ask: Asker) -> None:
         """P1: forgetting a low token after a high one does not forget the high one."""

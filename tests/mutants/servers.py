@@ -1,0 +1,638 @@
+"""Flaws in the stores of database servers, and in what fences them: each with the one test that must fail.
+
+Here the whole suite would take minutes for each, so each names its test; a test that is gone fails the run.
+"""
+
+from __future__ import annotations
+
+from tests.mutants.mutants import Mutant
+
+POSTGRES = "stores/postgres/statements.sql"
+POSTGRES_SCHEMA = "stores/postgres/schema/001_locks.sql"
+POSTGRES_SESSION = "stores/postgres/session.py"
+MYSQL = "stores/mysql/statements.sql"
+MYSQL_SCHEMA = "stores/mysql/schema/001_locks.sql"
+MYSQL_SESSION = "stores/mysql/session.py"
+SERVER = "stores/sql/server.py"
+SESSION = "stores/sql/session.py"
+WITHIN = "stores/sql/within.py"
+
+ON_POSTGRES = "tests/conformance/test_postgres.py::TestPostgres::test_{}[sync]"
+POSTGRES_ROWS = "tests/conformance/test_postgres_rows.py::test_{}"
+ON_MYSQL = "tests/conformance/test_mysql.py::TestMySQL::test_{}[sync]"
+MYSQL_ROWS = "tests/conformance/test_mysql_rows.py::test_{}"
+FENCING = "tests/clients/test_fencing.py::test_{}"
+STANDBY = "tests/faults/test_failover.py::test_a_cancelled_wait_for_the_standby_is_not_a_yes[{}]"
+
+PG_NOW = "coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
+MY_NOW = "coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))"
+LAZY = "set_config('synchronous_commit', 'off', true) IS NOT NULL"
+
+SERVER_MUTANTS = (
+    # Taking a lock.
+    Mutant(
+        "postgres: the clock stands still while a row is waited for",
+        "2",
+        POSTGRES,
+        (
+            (
+                f"       expires_at = {PG_NOW} + :ttl,\n       owner = :owner",
+                (
+                    f"       expires_at = {PG_NOW.replace('clock_timestamp', 'now')} + :ttl,\n"
+                    "       owner = :owner"
+                ),
+            ),
+        ),
+        POSTGRES_ROWS.format("a_lease_that_was_waited_for_is_born_with_its_whole_ttl[fast]"),
+    ),
+    Mutant(
+        "mysql: the clock stands still while a row is waited for",
+        "2",
+        MYSQL,
+        (
+            (
+                f"       l.expires_at = {MY_NOW} + :ttl,\n",
+                f"       l.expires_at = {MY_NOW.replace('SYSDATE', 'NOW')} + :ttl,\n",
+            ),
+        ),
+        MYSQL_ROWS.format("the_clock_is_read_after_the_wait"),
+    ),
+    Mutant(
+        "postgres: the fast path takes expired rows",
+        "store rules",
+        POSTGRES,
+        (
+            ("AND (owner IS NOT NULL OR waiters > 0))", "AND (expires_at > t.now OR waiters > 0))"),
+            (
+                " WHERE l.owner IS NULL AND l.waiters = 0 AND l.last_attempt",
+                f" WHERE (l.owner IS NULL OR l.expires_at <= {PG_NOW}) AND l.waiters = 0 AND l.last_attempt",
+            ),
+        ),
+        ON_POSTGRES.format("an_attempt_that_was_taken_over_stays_ended"),
+    ),
+    Mutant(
+        "mysql: the fast path takes expired rows",
+        "store rules",
+        MYSQL,
+        (
+            (
+                "l.owner IS NULL AND l.waiters = 0 AND l.token > 0 AND NOT",
+                f"(l.owner IS NULL OR l.expires_at <= {MY_NOW}) AND l.waiters = 0 AND l.token > 0 AND NOT",
+            ),
+        ),
+        ON_MYSQL.format("an_attempt_that_was_taken_over_stays_ended"),
+    ),
+    Mutant(
+        "postgres: what was read before the wait is believed",
+        "7, P6",
+        POSTGRES,
+        (("\n   AND l.xmin = (SELECT s.xmin FROM holdfast_locks AS s WHERE s.lock_key = :key)", ""),),
+        POSTGRES_ROWS.format("an_attempt_that_ends_while_it_waits_for_the_row_is_not_granted"),
+    ),
+    Mutant(
+        "mysql: what was read before the wait is believed",
+        "7, P6",
+        MYSQL,
+        (
+            (
+                "e.lock_key = l.lock_key AND e.attempt = :attempt AND l.token > 0\n",
+                "e.lock_key = :key AND e.attempt = :attempt\n",
+            ),
+        ),
+        MYSQL_ROWS.format("an_attempt_that_ends_while_it_waits_for_the_row_is_not_granted"),
+    ),
+    Mutant(
+        "mysql: an upsert takes a held lock",
+        "3",
+        MYSQL,
+        (
+            ("   AND NOT EXISTS (SELECT 1 FROM holdfast_locks WHERE lock_key = :key)\n", ""),
+            (
+                f"                      AND until_at > {MY_NOW});\n\n-- name: claim",
+                (
+                    f"                      AND until_at > {MY_NOW})\n"
+                    "    ON DUPLICATE KEY UPDATE owner = :owner, attempt = :attempt;\n\n-- name: claim"
+                ),
+            ),
+        ),
+        ON_MYSQL.format("clients_share_locks"),
+    ),
+    Mutant(
+        "postgres: the token is the time, however late the last one was",
+        "10, P1",
+        POSTGRES,
+        (
+            (
+                "greatest(l.token + 1, (SELECT token_floor + 1 FROM",
+                "greatest(l.granted_at, (SELECT token_floor + 1 FROM",
+            ),
+        ),
+        ON_POSTGRES.format("tokens_rise_from_lease_to_lease"),
+    ),
+    Mutant(
+        "mysql: the token is the last one and one, whatever the time",
+        "10, P1",
+        MYSQL,
+        ((f"LAST_INSERT_ID(greatest(l.token + 1, {MY_NOW})),", "LAST_INSERT_ID(l.token + 1),"),),
+        "tests/conformance/test_mysql_comparison.py::test_mysql_answers_as_memory_does[0-notable]",
+    ),
+    Mutant(
+        "mysql: a new row does not know the floor",
+        "10, Sweep",
+        MYSQL,
+        ((f"LAST_INSERT_ID(greatest(m.token_floor + 1, {MY_NOW})),", f"LAST_INSERT_ID({MY_NOW}),"),),
+        ON_MYSQL.format("the_floor_holds_for_other_clients_too"),
+    ),
+    Mutant(
+        "postgres: tokens restart with the row",
+        "10, P1",
+        POSTGRES,
+        (("greatest((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), t.now),", "1,"),),
+        ON_POSTGRES.format("tokens_rise_through_a_sweep"),
+    ),
+    Mutant(
+        "servers: sweeping does not raise the floor",
+        "10, Sweep",
+        SERVER,
+        (('        self._fetch("raise_floor", token=max(token for _, token in idle))\n', ""),),
+        ON_MYSQL.format("tokens_rise_through_a_sweep_even_if_time_went_back"),
+    ),
+    Mutant(
+        "postgres: a grant need not reach the disk",
+        "14, P2",
+        POSTGRES,
+        (
+            (
+                "WHERE s.lock_key = :key)\nRETURNING l.token;",
+                f"WHERE s.lock_key = :key)\n   AND {LAZY}\nRETURNING l.token;",
+            ),
+        ),
+        POSTGRES_ROWS.format("a_grant_is_on_the_disk_when_it_is_answered_and_a_release_need_not_be"),
+    ),
+    Mutant(
+        "servers: a grant by the slow path need not reach the disk",
+        "14, P2",
+        SERVER,
+        (("lazily=lambda answer: isinstance(answer, Queued),", "lazily=lambda answer: True,"),),
+        POSTGRES_ROWS.format("a_grant_is_on_the_disk_when_it_is_answered_and_a_release_need_not_be"),
+    ),
+    # Giving it back, and keeping it.
+    Mutant(
+        "postgres: the fast release looks for waiters in their table",
+        "7",
+        POSTGRES,
+        (
+            (
+                "   AND waiters = 0\n   AND expires_at >",
+                "   AND NOT EXISTS (SELECT FROM holdfast_tickets WHERE lock_key = :key)\n   AND expires_at >",
+            ),
+        ),
+        POSTGRES_ROWS.format("a_release_does_not_pass_a_waiter_that_is_just_joining[fast]"),
+    ),
+    Mutant(
+        "mysql: the fast release does not look for waiters",
+        "7",
+        MYSQL,
+        (("   AND waiters = 0\n   AND expires_at >", "   AND expires_at >"),),
+        ON_MYSQL.format("a_client_that_is_gone_keeps_nobody_from_handing_over"),
+    ),
+    Mutant(
+        "postgres: release by key alone",
+        "8, P5",
+        POSTGRES,
+        (
+            (
+                " WHERE lock_key = :key AND attempt = :attempt AND token = :token\n   AND waiters = 0",
+                " WHERE lock_key = :key AND attempt IS NOT NULL\n   AND waiters = 0",
+            ),
+        ),
+        ON_POSTGRES.format("another_attempt_releases_nothing"),
+    ),
+    Mutant(
+        "mysql: release by attempt, whatever the token",
+        "8, P5",
+        MYSQL,
+        (
+            (
+                " WHERE lock_key = :key AND attempt = :attempt AND token = :token\n   AND waiters = 0",
+                " WHERE lock_key = :key AND attempt = :attempt\n   AND waiters = 0",
+            ),
+        ),
+        ON_MYSQL.format("another_token_releases_nothing"),
+    ),
+    Mutant(
+        "mysql: assignments in the wrong order",
+        "1",
+        MYSQL,
+        (
+            (
+                "SET last_attempt = attempt, owner = NULL, attempt = NULL,",
+                "SET owner = NULL, attempt = NULL, last_attempt = attempt,",
+            ),
+        ),
+        ON_MYSQL.format("a_late_copy_of_the_acquire_finds_the_key_remembering_who_released_last"),
+    ),
+    Mutant(
+        "postgres: renewal by key alone",
+        "9, P5",
+        POSTGRES,
+        (
+            (
+                '     WHERE l.attempt = a.attempt COLLATE "C" AND l.token = a.token\n',
+                "     WHERE l.attempt IS NOT NULL\n",
+            ),
+        ),
+        ON_POSTGRES.format("a_lease_that_was_taken_over_is_lost_and_its_successor_untouched"),
+    ),
+    Mutant(
+        "mysql: renewal by key alone",
+        "9, P5",
+        MYSQL,
+        (
+            (
+                " WHERE l.attempt = CAST(a.attempt AS BINARY) AND l.token = a.token\n",
+                " WHERE l.attempt IS NOT NULL\n",
+            ),
+        ),
+        ON_MYSQL.format("a_lease_that_was_taken_over_is_lost_and_its_successor_untouched"),
+    ),
+    Mutant(
+        "postgres: renewal revives an expired lease",
+        "R3",
+        POSTGRES,
+        (
+            (f"       AND l.expires_at > {PG_NOW}\n       AND l.expires_at <=", "       AND l.expires_at <="),
+            (f"   AND l.expires_at > {PG_NOW}\nRETURNING due.place", "RETURNING due.place"),
+        ),
+        ON_POSTGRES.format("an_expired_lease_cannot_be_renewed"),
+    ),
+    Mutant(
+        "mysql: renewal revives an expired lease",
+        "R3",
+        MYSQL,
+        (("   AND l.expires_at > @holdfast_now AND l.expires_at <=", "   AND l.expires_at <="),),
+        ON_MYSQL.format("an_expired_lease_cannot_be_renewed"),
+    ),
+    Mutant(
+        "mysql: rows that were found are taken for renewed",
+        "3, R3",
+        MYSQL,
+        (
+            (
+                " WHERE find_in_set(a.place, @holdfast_due) AND l.expires_at = @holdfast_now + a.ttl;",
+                " WHERE find_in_set(a.place, @holdfast_due);",
+            ),
+        ),
+        ON_MYSQL.format("an_expired_lease_cannot_be_renewed"),
+    ),
+    Mutant(
+        "postgres: a batch of renewals waits for every row",
+        "12",
+        POSTGRES,
+        (("FOR NO KEY UPDATE OF l SKIP LOCKED)", "FOR NO KEY UPDATE OF l)"),),
+        POSTGRES_ROWS.format("a_batch_of_renewals_waits_for_no_row"),
+    ),
+    Mutant(
+        "mysql: a batch of renewals waits for every row",
+        "12",
+        MYSQL,
+        (("l.token = a.token\n   FOR UPDATE SKIP LOCKED;", "l.token = a.token\n   FOR UPDATE;"),),
+        MYSQL_ROWS.format("a_batch_of_renewals_does_not_wait_for_a_row_that_is_locked"),
+    ),
+    # The queue.
+    Mutant(
+        "postgres: a hand-over leaves the ticket",
+        "Queue and hand-over",
+        POSTGRES,
+        (("AND t.number = l.number)\nSELECT", "AND t.number < l.number)\nSELECT"),),
+        ON_POSTGRES.format("the_queue_is_served_in_order_to_its_end"),
+    ),
+    Mutant(
+        "postgres: a hand-over does not count waiters down",
+        "9th invariant",
+        POSTGRES,
+        (("waiters = l.waiters - 1\n", "waiters = l.waiters\n"),),
+        ON_POSTGRES.format("a_release_hands_over_to_the_head"),
+    ),
+    Mutant(
+        "mysql: a hand-over leaves the ticket",
+        "Queue and hand-over",
+        MYSQL,
+        (
+            (
+                "number = @holdfast_number AND @holdfast_done = 1;",
+                "number < @holdfast_number AND @holdfast_done = 1;",
+            ),
+        ),
+        ON_MYSQL.format("the_queue_is_served_in_order_to_its_end"),
+    ),
+    Mutant(
+        "mysql: a hand-over does not count waiters down",
+        "9th invariant",
+        MYSQL,
+        ((", waiters = waiters - 1\n", "\n"),),
+        ON_MYSQL.format("a_release_hands_over_to_the_head"),
+    ),
+    Mutant(
+        "postgres: the last in the queue is first",
+        "P7, 22",
+        POSTGRES,
+        (
+            (
+                "WHERE lock_key = :key ORDER BY number LIMIT 2),",
+                "WHERE lock_key = :key ORDER BY number DESC LIMIT 2),",
+            ),
+            (
+                "one AS (SELECT * FROM h ORDER BY number LIMIT 1)",
+                "one AS (SELECT * FROM h ORDER BY number DESC LIMIT 1)",
+            ),
+            (
+                "two AS (SELECT * FROM h ORDER BY number OFFSET 1)",
+                "two AS (SELECT * FROM h ORDER BY number DESC OFFSET 1)",
+            ),
+        ),
+        ON_POSTGRES.format("a_release_hands_over_to_the_head"),
+    ),
+    Mutant(
+        "mysql: the last in the queue is first",
+        "P7, 22",
+        MYSQL,
+        (("\n       AND one.number = (SELECT min(number)", "\n       AND one.number = (SELECT max(number)"),),
+        ON_MYSQL.format("a_release_hands_over_to_the_head"),
+    ),
+    Mutant(
+        "postgres: a hand-over wakes everybody",
+        "13",
+        POSTGRES,
+        (
+            (
+                "  FROM holdfast_locks\n WHERE lock_key = :key AND claimed = 0 AND owner",
+                (
+                    "  FROM (SELECT lock_key, instance, attempt, claimed, owner FROM holdfast_locks\n"
+                    " UNION ALL SELECT lock_key, instance, attempt, 0, owner FROM holdfast_tickets) AS l\n"
+                    " WHERE lock_key = :key AND claimed = 0 AND owner"
+                ),
+            ),
+        ),
+        POSTGRES_ROWS.format("one_client_is_notified_of_a_hand_over_and_nobody_of_anything_else"),
+    ),
+    Mutant(
+        "servers: the winner is woken before the commit",
+        "13, P8",
+        SESSION,
+        (
+            ('        self.later("commit")\n        for instance', "        for instance"),
+            (
+                "self._session.signalling(instance, signal)\n",
+                'self._session.signalling(instance, signal)\n        self.later("commit")\n',
+            ),
+        ),
+        POSTGRES_ROWS.format("nobody_is_woken_before_the_commit"),
+    ),
+    # The row.
+    Mutant(
+        "postgres: the slow path does not lock the row",
+        "7",
+        POSTGRES,
+        (("WHERE lock_key = :key FOR NO KEY UPDATE;", "WHERE lock_key = :key;"),),
+        POSTGRES_ROWS.format("a_release_does_not_pass_a_waiter_that_is_just_joining[slow]"),
+    ),
+    Mutant(
+        "servers: a row that was not there is not locked when it is",
+        "5",
+        SESSION,
+        (("        if row[3] is not None and not locked:\n", "        if row[3] is None and locked:\n"),),
+        MYSQL_ROWS.format("a_row_that_is_made_between_locking_and_reading_is_locked_after_all"),
+    ),
+    Mutant(
+        "servers: a withdrawal makes no row to be locked",
+        "5, P6",
+        SERVER,
+        (
+            (
+                "            lambda lock: deciding.withdraw(lock, request),\n            create=True,\n",
+                "            lambda lock: deciding.withdraw(lock, request),\n",
+            ),
+        ),
+        POSTGRES_ROWS.format("a_withdrawal_of_what_has_no_row_yet_holds_all_the_same"),
+    ),
+    Mutant(
+        "servers: conflicts are not tried again",
+        "5",
+        SERVER,
+        (("return isinstance(error, Conflict) and not isinstance(error, RowLocked)", "return False"),),
+        MYSQL_ROWS.format("what_the_server_rolled_back_because_of_somebody_else_is_tried_again"),
+    ),
+    Mutant(
+        "postgres: the database sorts keys in its own way",
+        "16",
+        POSTGRES_SCHEMA,
+        (('lock_key     text COLLATE "C" PRIMARY KEY', "lock_key     text PRIMARY KEY"),),
+        POSTGRES_ROWS.format("keys_are_compared_by_bytes_whatever_the_database_sorts_by"),
+    ),
+    Mutant(
+        "mysql: keys are compared by a collation",
+        "16",
+        MYSQL_SCHEMA,
+        (
+            (
+                "holdfast_locks (\n    lock_key     VARBINARY(1020) NOT NULL,",
+                "holdfast_locks (\n    lock_key     VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL,",
+            ),
+        ),
+        ON_MYSQL.format("every_key_is_another_lock"),
+    ),
+    # Answers that do not come.
+    Mutant(
+        "postgres: an answer that did not come says no",
+        "17",
+        POSTGRES_SESSION,
+        (("unknown=unknown and sent)", "unknown=False)"),),
+        POSTGRES_ROWS.format("an_answer_that_does_not_come_is_an_unknown_outcome"),
+    ),
+    Mutant(
+        "mysql: an answer that did not come says no",
+        "17",
+        MYSQL_SESSION,
+        (
+            (
+                "unknown=unknown and len(results) < must and not closed_before",
+                "unknown=False and closed_before",
+            ),
+        ),
+        "tests/conformance/test_mysql_connecting.py::test_an_answer_that_does_not_come_is_an_unknown_outcome",
+    ),
+    Mutant(
+        "servers: an answer that did not come says yes",
+        "17",
+        SESSION,
+        (
+            (
+                "        self._session.send(batch, commits=True)\n",
+                (
+                    "        try:\n"
+                    "            self._session.send(batch, commits=True)\n"
+                    "        except errors.OutcomeUnknown:\n"
+                    "            pass\n"
+                ),
+            ),
+        ),
+        STANDBY.format("a grant with its history-pg_terminate_backend"),
+    ),
+    Mutant(
+        "postgres: a warning is no answer",
+        "18",
+        POSTGRES_SESSION,
+        (('if state == "01000":', 'if state == "":'),),
+        STANDBY.format("a grant-pg_cancel_backend"),
+    ),
+    # Fencing.
+    Mutant(
+        "postgres: a fence locks nothing",
+        "12, P4",
+        POSTGRES,
+        ((" AND token = :token FOR KEY SHARE;", " AND token = :token;"),),
+        ON_POSTGRES.format("nobody_is_granted_a_fenced_lock"),
+    ),
+    Mutant(
+        "mysql: a fence locks nothing",
+        "12, P4",
+        MYSQL,
+        ((" AND lock_key = :key LOCK IN SHARE MODE;", " AND lock_key = :key;"),),
+        ON_MYSQL.format("nobody_is_granted_a_fenced_lock"),
+    ),
+    Mutant(
+        "postgres: a fence keeps its own lease from being renewed",
+        "12",
+        POSTGRES,
+        (("FOR KEY SHARE;", "FOR SHARE;"),),
+        ON_POSTGRES.format("a_fence_of_one_key_stops_no_other"),
+    ),
+    Mutant(
+        "postgres: nobody looks for a fence",
+        "12, P4",
+        POSTGRES,
+        (
+            (
+                "FOR UPDATE SKIP LOCKED;\n\n-- name: ensure_lock",
+                "FOR KEY SHARE SKIP LOCKED;\n\n-- name: ensure_lock",
+            ),
+        ),
+        ON_POSTGRES.format("a_released_lock_stays_pinned_until_the_transaction_ends"),
+    ),
+    Mutant(
+        "postgres: a hand-over does not look for a fence",
+        "12, P4",
+        POSTGRES,
+        (("       AND EXISTS (SELECT FROM free)\n", ""),),
+        ON_POSTGRES.format("a_released_lock_stays_pinned_until_the_transaction_ends"),
+    ),
+    Mutant(
+        "mysql: a hand-over does not look for a fence",
+        "12, P4",
+        MYSQL,
+        (("two.claim <= one.claim))\n   FOR UPDATE SKIP LOCKED;", "two.claim <= one.claim));"),),
+        ON_MYSQL.format("a_released_lock_stays_pinned_until_the_transaction_ends"),
+    ),
+    Mutant(
+        "mysql: nobody looks for a fence",
+        "12, P4",
+        MYSQL,
+        (
+            (
+                "WHERE s.lock_key = :key FOR UPDATE)\n   FOR UPDATE SKIP LOCKED;",
+                "WHERE s.lock_key = :key FOR UPDATE);",
+            ),
+        ),
+        MYSQL_ROWS.format("a_fenced_lease_is_not_taken_over_and_nobody_hangs"),
+    ),
+    Mutant(
+        "servers: a fence does not mind an old snapshot",
+        "P4",
+        WITHIN,
+        (
+            (
+                'if not caller.execute(home.sql("fence_seen"), named):',
+                'if caller.execute(home.sql("fence_seen"), named) is None:',
+            ),
+        ),
+        FENCING.format("a_snapshot_from_before_the_lease_is_too_old[mariadb]"),
+    ),
+    Mutant(
+        "servers: a release in a transaction hands over",
+        "Fencing",
+        WITHIN,
+        (
+            (
+                "pinned or not self._handing_over or bool(row[14])",
+                "pinned or (self._handing_over and bool(row[14]))",
+            ),
+        ),
+        ON_POSTGRES.format("after_a_release_in_a_transaction_the_head_of_the_queue_is_next"),
+    ),
+    Mutant(
+        "a refused fence goes unheard",
+        "11, P4",
+        "sync.py",
+        (
+            (
+                (
+                    "        if isinstance(answer := self._within(connection, self._fencing()), NotHeld):\n"
+                    "            self._lose_in_transaction(self._client, answer)\n"
+                ),
+                "        self._within(connection, self._fencing())\n",
+            ),
+        ),
+        POSTGRES_ROWS.format("a_lease_that_only_the_database_knows_to_be_over_cannot_be_fenced[sync]"),
+    ),
+    Mutant(
+        "a refused fence goes unheard (asyncio)",
+        "11, P4",
+        "aio.py",
+        (
+            (
+                (
+                    "_within(connection, self._fencing())  # noqa: SLF001\n"
+                    "        if isinstance(answer, NotHeld):\n"
+                    "            self._lose_in_transaction(self._client, answer)\n"
+                ),
+                "_within(connection, self._fencing())\n",
+            ),
+        ),
+        POSTGRES_ROWS.format("a_lease_that_only_the_database_knows_to_be_over_cannot_be_fenced[async]"),
+    ),
+    Mutant(
+        "a release in a transaction is not renewed until it is gone",
+        "Fencing, P3",
+        "sync.py",
+        (
+            (
+                "        else:\n            self._left()\n",
+                (
+                    "        else:\n            self._left()\n"
+                    "            self._client._keeping.drop(self._kept.grant.attempt)\n"
+                ),
+            ),
+        ),
+        FENCING.format("a_release_that_is_rolled_back_leaves_the_lease_in_our_hands[postgres]"),
+    ),
+    Mutant(
+        "a resource elsewhere takes an older token",
+        "11, P4",
+        "fencing.py",
+        ((" WHERE {table}.token <= excluded.token", ""),),
+        FENCING.format("a_token_is_raised_on_a_resource_elsewhere[postgres]"),
+    ),
+    Mutant(
+        "a resource elsewhere takes an older token (mysql)",
+        "3, 11, P4",
+        "fencing.py",
+        (
+            (
+                "WHERE resource = :resource AND token = :token FOR UPDATE",
+                "WHERE resource = :resource FOR UPDATE",
+            ),
+        ),
+        FENCING.format("a_token_is_raised_on_a_resource_elsewhere[mariadb]"),
+    ),
+)
