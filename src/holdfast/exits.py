@@ -118,8 +118,10 @@ def _end(number: int) -> None:
 def _is_busy_with_us(frame: FrameType | None) -> bool:
     """Tell whether the interrupted code is in the middle of a request, not waiting nor in a body."""
     while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith(_REQUESTING):
-            return frame.f_code.co_name not in ("_wait", "guarded_function")
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith(_REQUESTING):
+            idle = frame.f_code.co_name in ("_wait", "guarded_function")
+            return not idle or module.startswith("holdfast.stores")  # a store that waits has been asked
         frame = frame.f_back
     return False
 

@@ -25,6 +25,7 @@ from holdfast.stores.sql.run import Row
 from holdfast.stores.sql.session import Batch
 
 LAZILY = "commit_lazily"  # there is no such thing here: it is not sent
+ALL = 1 << 30  # statements of a text have to succeed, however many there are
 
 _PARAMETER = re.compile(r":([a-z_]+)")
 
@@ -108,7 +109,7 @@ class MySQLSession:
 
     def script(self, text: str) -> list[Row]:
         """Run statements without parameters, and return the rows of the last."""
-        return self._trip([text], 1, unknown=True)[-1]
+        return self._trip([text], ALL, unknown=True)[-1]
 
     def roll_back(self) -> None:
         """End a transaction that failed."""
@@ -152,10 +153,10 @@ class MySQLSession:
             self._walk(";\n".join(texts), results)
         except MySQLError as error:
             if not self._connection.open:
+                if len(results) >= must:
+                    return results  # it broke behind the commit, and with it only hints are lost
                 closed_before = isinstance(error, InterfaceError)
-                raise failing.lost(
-                    str(error), unknown=unknown and len(results) < must and not closed_before
-                ) from error
+                raise failing.lost(str(error), unknown=unknown and not closed_before) from error
             number, message = failing.told(error)
             if len(results) >= must:
                 self._go_on_hinting(number, texts[len(results) + 1 :])
