@@ -110,8 +110,8 @@ def test_a_fenced_transaction_commits_data_of_a_live_lease(place, locks, connect
 def test_a_lease_that_was_taken_over_cannot_be_fenced(place, locks, connection):
     told = []
     lease = locks.acquire("account:7", ttl=0.1, renew=False, owner="a", on_lost=told.append)
-    time.sleep(0.15)
     lease._kept.trusted_until += 60.0  # a clock that is wrong, or a pause right after the check
+    time.sleep(0.15)
     other = locks.acquire("account:7", owner="b")
     with pytest.raises(LeaseLost) as caught:
         lease.fence(connection)
@@ -312,8 +312,8 @@ def test_no_update_is_lost_whatever_pauses_do(place):
                 with suppress(LeaseLost):
                     lease = locks.acquire("account:7", owner=name, renew=False, timeout=20)
                     if turn % 2:
-                        time.sleep(0.12)  # past the lease: somebody else has the lock by now
-                        lease._kept.trusted_until += 60.0  # and we do not know
+                        lease._kept.trusted_until += 60.0  # we do not know …
+                        time.sleep(0.12)  # … that we are past the lease: somebody else has the lock by now
                     try:
                         lease.fence(connection)
                         balance = place.run(connection, "SELECT balance FROM account")

@@ -62,7 +62,7 @@ def main(names: list[str]) -> int:
         return 1
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="holdfast-mutants-") as folder:
-        healthy = _copy(Path(folder) / "healthy")
+        healthy = _copy(ROOT / "src", Path(folder) / "healthy")
         for mutant in chosen:
             plant(mutant, healthy, write=False)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -71,7 +71,7 @@ def main(names: list[str]) -> int:
             if flaws:
                 print(f"without any mutant, this fails: {flaws}")
                 return 1
-            verdicts = list(pool.map(lambda mutant: _judge(mutant, Path(folder)), chosen))
+            verdicts = list(pool.map(lambda mutant: _judge(mutant, healthy), chosen))
     width = max(len(mutant.name) for mutant in chosen)
     for verdict in verdicts:
         caught = verdict.caught_by or "SURVIVED"
@@ -93,9 +93,9 @@ def _servers_are_there() -> bool:
     return CI or not missing
 
 
-def _judge(mutant: Mutant, folder: Path) -> Verdict:
+def _judge(mutant: Mutant, healthy: Path) -> Verdict:
     started = time.perf_counter()
-    source = _copy(folder / re.sub(r"\W+", "-", mutant.name))
+    source = _copy(healthy, healthy.parent / re.sub(r"\W+", "-", mutant.name))
     plant(mutant, source, write=True)
     if mutant.test:
         caught = _tests(source, [mutant.test], SERVER_TIMEOUT)
@@ -117,8 +117,8 @@ def _everything(chosen: list[Mutant]) -> list[Callable[[Path], str | None]]:
     return checks + [partial(_tests, tests=part, explain=True) for part in parts if part]
 
 
-def _copy(target: Path) -> Path:
-    shutil.copytree(ROOT / "src", target, ignore=shutil.ignore_patterns("__pycache__"))
+def _copy(source: Path, target: Path) -> Path:
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
     return target
 
 

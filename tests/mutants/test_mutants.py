@@ -18,3 +18,10 @@ def test_a_mutant_can_be_planted(mutant: Mutant):
 
 def test_mutants_have_names_of_their_own():
     assert len({mutant.name for mutant in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize("mutant", SERVER_MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_test_that_a_mutant_names_exists(mutant: Mutant):
+    file, *_, name = mutant.test.partition("[")[0].split("::")
+    suite = (ROOT / "src/holdfast/testing/conformance").glob("*.py")
+    assert any(f"def {name}(" in path.read_text("utf-8") for path in (ROOT / file, *suite))
