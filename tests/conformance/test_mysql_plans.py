@@ -17,7 +17,7 @@ STATEMENTS = dict(SQL)
 # Ours alone: no RETURNING, so a row is made by a second statement; and wake-ups by KILL instead of NOTIFY.
 OWN = {"acquire_new", "listen", "sleep", "handed", "signals", "delete_signal", "signal", "wake", "hang_up"}
 OWN |= {"delete_signals"}
-POSTGRES_OWN = {"notify", "notify_winner", "join_queue", "hand_over"}
+POSTGRES_OWN = {"notify", "notify_winner", "join_queue"}
 
 PREFIX = "big_"
 ROWS = 20_000
@@ -72,7 +72,7 @@ def plan(session: MySQLSession, name: str) -> list[tuple]:
     text = re.sub(r":([a-z_]+)", lambda match: quote(given.get(match[1], 1)), text)
     lines = []
     for part in text.split(";\n"):
-        part = re.sub(r" INTO @\w+", "", part)
+        part = re.sub(r"\s+INTO @\w+(,\s+@\w+)*", "", part)
         if EXPLAINED.match(part):
             for _, _, table, *rest in session.script(f"EXPLAIN {part}"):
                 kind, _, index, _, _, rows, extra = rest[-7:]

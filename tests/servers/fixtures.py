@@ -11,6 +11,7 @@ tests skip with a reason that begins with ``missing:``; the conftest makes that 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -73,6 +74,19 @@ def mariadb_url(mariadb_server: MariaDBServer) -> Iterator[str]:
     mariadb_server.drop_database(url)
 
 
+def wait_for_requests() -> None:
+    """Wait until the threads of clients that were closed have ended.
+
+    A request whose task was cancelled goes on in its thread. In a database that is emptied meanwhile it would
+    not find that it was withdrawn, and take a lock from the next test.
+    """
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if not any(thread.name.startswith("holdfast-store") for thread in threading.enumerate()):
+            return
+        time.sleep(0.005)
+
+
 def with_tables(url: str) -> str:
     """Make holdfast's tables in a database, and give the URL with which every client would."""
     url = f"{url}{'&' if '?' in url else '?'}apply_schema=yes"
@@ -98,6 +112,7 @@ def postgres_locks(postgres_database: tuple[str, Any]) -> Iterator[str]:
     """The URL of a PostgreSQL database in which nobody has locked anything yet."""
     url, admin = postgres_database
     yield url
+    wait_for_requests()
     # Whoever is still connected may have been killed or stopped in the middle of a transaction.
     while admin.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -133,6 +148,7 @@ def mariadb_locks(mariadb_database: tuple[str, Any]) -> Iterator[str]:
 
     url, admin = mariadb_database
     yield url
+    wait_for_requests()
     with admin.cursor() as cursor:
         cursor.execute(
             "SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()"
