@@ -279,7 +279,7 @@ SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds
 -- name: list_by_owner
 SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
   FROM holdfast_locks
- WHERE owner = :owner
+ WHERE owner = :owner AND coalesce(owner, '') <> ''
    AND lock_key >= :from_key AND (:to_key::text IS NULL OR lock_key < :to_key) AND lock_key > :after
    AND CASE :state::text WHEN 'held' THEN expires_at > :now
                          WHEN 'expired' THEN expires_at <= :now
@@ -297,7 +297,7 @@ SELECT number, kind, at, token, owner, caused_by, reason
 
 -- name: sweep_expired
 SELECT lock_key FROM holdfast_locks
- WHERE owner IS NOT NULL AND expires_at <= :now ORDER BY expires_at LIMIT :limit;
+ WHERE coalesce(owner, '') <> '' AND expires_at <= :now ORDER BY expires_at LIMIT :limit;
 
 -- name: sweep_walk
 SELECT lock_key, token, owner IS NULL AND expires_at <= :idle_since, waiters
@@ -342,7 +342,7 @@ RETURNING 1;
 
 -- name: count_held
 SELECT count(*) FROM holdfast_locks
- WHERE owner IS NOT NULL AND expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+ WHERE coalesce(owner, '') <> '' AND expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
 
 -- name: schema_version
 SELECT version FROM holdfast_meta WHERE id = 1;
