@@ -272,7 +272,7 @@ class AsyncHoldfast(BaseClient):
         With more than one, requests can overtake each other. The protocol allows for that: a withdrawn
         attempt stays withdrawn, however late its first request arrives.
         """
-        if self._worker is None:
+        if self._worker is None and not self._closed:  # else a last wish: the loop's own threads will do
             lanes = self._store.traits.lanes
             self._worker = ThreadPoolExecutor(lanes, "holdfast-store", initializer=block_signals)
         return asyncio.get_running_loop().run_in_executor(self._worker, function, *args)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +32,9 @@ EMPTY = [
     *(f"DELETE FROM holdfast_{table}" for table in ("locks", "holds", "tickets", "ended", "history")),
     "UPDATE holdfast_meta SET token_floor = 0",
 ]
+
+
+_idle: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 def header() -> str:
@@ -80,11 +84,13 @@ def wait_for_requests() -> None:
     A request whose task was cancelled goes on in its thread. In a database that is emptied meanwhile it would
     not find that it was withdrawn, and take a lock from the next test.
     """
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        if not any(thread.name.startswith("holdfast-store") for thread in threading.enumerate()):
+        waited_for = [thread for thread in threading.enumerate() if thread.name.startswith("holdfast-store")]
+        if _idle.issuperset(waited_for):
             return
         time.sleep(0.005)
+    _idle.update(waited_for)  # of a client that a test has left open: they have nothing to do any more
 
 
 def with_tables(url: str) -> str:
