@@ -14,6 +14,8 @@ MYSQL = "stores/mysql/statements.sql"
 MYSQL_SCHEMA = "stores/mysql/schema/001_locks.sql"
 MYSQL_SESSION = "stores/mysql/session.py"
 SERVER = "stores/sql/server.py"
+SERVING = "stores/sql/serving.py"
+MANY = "stores/sql/many.py"
 SESSION = "stores/sql/session.py"
 WITHIN = "stores/sql/within.py"
 
@@ -153,7 +155,7 @@ SERVER_MUTANTS = (
     Mutant(
         "servers: sweeping does not raise the floor",
         "10, Sweep",
-        SERVER,
+        MANY,
         (('        self._fetch("raise_floor", token=max(token for _, token in idle))\n', ""),),
         ON_MYSQL.format("tokens_rise_through_a_sweep_even_if_time_went_back"),
     ),
@@ -419,7 +421,7 @@ SERVER_MUTANTS = (
     Mutant(
         "servers: conflicts are not tried again",
         "5",
-        SERVER,
+        SERVING,
         (("return isinstance(error, Conflict) and not isinstance(error, RowLocked)", "return False"),),
         MYSQL_ROWS.format("what_the_server_rolled_back_because_of_somebody_else_is_tried_again"),
     ),

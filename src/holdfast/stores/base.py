@@ -117,5 +117,10 @@ def micros(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
+def instant(now: float | None) -> int | None:
+    """Return a request's time in whole microseconds; None if the store's own clock decides."""
+    return None if now is None else micros(now)
+
+
 StoreFactory = Callable[[str, StoreOptions], Store]
 AnyRequest = Request[Any]

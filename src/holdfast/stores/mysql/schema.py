@@ -1,4 +1,4 @@
-"""The tables: created, upgraded, checked, shown, dropped."""
+"""The tables: created, upgraded, shown, dropped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from holdfast import errors
 from holdfast.stores.mysql.session import MySQLSession
 from holdfast.stores.sql import schema_versions
 from holdfast.stores.sql.options import ServerOptions
+from holdfast.stores.sql.tables import mismatch
 
 SCHEMA = schema_versions("holdfast.stores.mysql")
 VERSION = SCHEMA[-1][0]
@@ -37,26 +38,6 @@ def version(session: MySQLSession, server: ServerOptions) -> int | None:
     return int(rows[0][0]) if rows else None  # without the row somebody was interrupted
 
 
-def check(session: MySQLSession, server: ServerOptions) -> None:
-    """Raise `SchemaMismatch` unless the tables are of our version."""
-    found = version(session, server)
-    if found is None:
-        raise errors.SchemaMismatch(
-            f"the database has no holdfast tables ({server.prefix}*). Run: holdfast schema apply URL;"
-            " or put apply_schema=yes into the url"
-        )
-    if found != VERSION:
-        raise mismatch(found)
-
-
-def mismatch(found: int) -> errors.SchemaMismatch:
-    """Return the error for tables of a version that is not ours."""
-    hint = "run: holdfast schema apply URL" if 1 <= found < VERSION else "use the release that made them"
-    return errors.SchemaMismatch(
-        f"the database has holdfast tables of version {found}; this release needs {VERSION}: {hint}"
-    )
-
-
 def apply(session: MySQLSession, server: ServerOptions) -> tuple[int | None, int]:
     """Create or upgrade the tables, one at a time. Return the version before and after.
 
@@ -70,7 +51,7 @@ def apply(session: MySQLSession, server: ServerOptions) -> tuple[int | None, int
     try:
         found = version(session, server)
         if found is not None and not 1 <= found <= VERSION:
-            raise mismatch(found)
+            raise mismatch(found, VERSION)
         if found != VERSION:
             session.script(script(server, found or 0).strip().removesuffix(";"))
     finally:

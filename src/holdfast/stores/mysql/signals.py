@@ -17,19 +17,17 @@ from holdfast import errors
 from holdfast.core.requests import Signal, SignalKind
 from holdfast.log import log
 from holdfast.masking import block_signals
-from holdfast.stores.base import Listener
 from holdfast.stores.mysql.failing import Interrupted
 from holdfast.stores.mysql.session import MySQLSession
+from holdfast.stores.sql.listening import FIRST_PAUSE, LONGEST_PAUSE, START, Listening
 
-START = 5.0  # how long a request waits for the listener before it goes on without
 SLEEP = 20  # seconds, at most: an answer now and then shows that the line is not broken
 TURN = 2  # seconds to wait for a connection of ours that broke and that the server has not missed yet
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 15.0  # before connecting again
 
 Grant = tuple[str, int]  # key and token
 
 
-class Doorbell:
+class Doorbell(Listening):
     """Listens for one client, on a connection made by *connect*; without it signals are off.
 
     *hang_up* has the server end the connection of an instance: it would notice only after seconds by itself.
@@ -40,7 +38,6 @@ class Doorbell:
     ) -> None:
         self._connect = connect
         self._hang_up = hang_up
-        self._listener: Listener | None = None
         self._start(instance)
 
     def _start(self, instance: str) -> None:
@@ -50,15 +47,6 @@ class Doorbell:
         self._ready = threading.Event()
         self._stop = threading.Event()
         self._line: MySQLSession | None = None
-
-    def listen(self, listener: Listener) -> None:
-        """Deliver signals to *listener* from now on."""
-        self._listener = listener
-
-    def deliver(self, signal: Signal) -> None:
-        """Pass a signal on."""
-        if self._listener is not None:
-            self._listener(signal)
 
     def hang_up_bell(self) -> None:
         """Have the listener running, and listening."""

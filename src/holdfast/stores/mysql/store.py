@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.core.requests import Acquire, Granted, Release, Released, Signal
-from holdfast.stores.base import StoreOptions, Traits, micros
+from holdfast.stores.base import StoreOptions, Traits, instant, micros
 
 try:
     from pymysql.err import MySQLError
@@ -29,7 +29,7 @@ from holdfast.stores.sql.pool import Pool
 from holdfast.stores.sql.run import Row
 from holdfast.stores.sql.server import ServerStore
 from holdfast.stores.sql.session import Conflict, RowLocked
-from holdfast.stores.sql.tables import ServerTables
+from holdfast.stores.sql.tables import ServerTables, check
 
 Connect = Callable[[float], Any]  # with how long an answer may take
 
@@ -138,7 +138,7 @@ class MySQLStore(ServerStore):
     def _check_schema(self, session: MySQLSession) -> None:
         if self.server.apply_schema:
             schema.apply(session, self.server)
-        schema.check(session, self.server)
+        check(schema, session, self.server)
 
     def _acquire_fast(self, request: Acquire) -> Granted | None:
         """Take a free lock, or claim what was handed to us, in one round trip; None: the slow path.
@@ -160,7 +160,7 @@ class MySQLStore(ServerStore):
             "host": request.client.host,
             "pid": request.client.pid,
             "long": request.ttl >= request.claim,
-            "now": None if request.now is None else micros(request.now),
+            "now": instant(request.now),
         }
         rows = self.use(lambda session: _first(session, names, parameters))
         if len(self._used) >= MOST_USED:
@@ -175,7 +175,7 @@ class MySQLStore(ServerStore):
             attempt=request.attempt,
             token=request.token,
             instance=self._client.instance,
-            now=None if request.now is None else micros(request.now),
+            now=instant(request.now),
         )
         for owner, instance, attempt in rows:
             if instance == self._client.instance:

@@ -50,5 +50,5 @@ def _make(session: PostgresSession, table: str, week: int) -> None:
             f" ALTER TABLE {table} ATTACH PARTITION {name}"
             f" FOR VALUES FROM ({week * WEEK}) TO ({(week + 1) * WEEK}); COMMIT"
         )
-    except (errors.StoreError, errors.StoreUnavailable):
+    except errors.StoreError:
         session.roll_back()  # no right to, made by somebody else just now, or events of that week in the rest

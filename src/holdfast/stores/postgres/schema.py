@@ -1,13 +1,13 @@
-"""The tables: created, upgraded, checked, shown, dropped."""
+"""The tables: created, upgraded, shown, dropped."""
 
 from __future__ import annotations
 
 import re
 
-from holdfast import errors
 from holdfast.stores.postgres.session import PostgresSession
 from holdfast.stores.sql import schema_versions
 from holdfast.stores.sql.options import ServerOptions
+from holdfast.stores.sql.tables import mismatch
 
 SCHEMA = schema_versions("holdfast.stores.postgres")
 VERSION = SCHEMA[-1][0]
@@ -39,33 +39,13 @@ def version(session: PostgresSession, server: ServerOptions) -> int | None:
     return int(rows[0][0] or 0) if rows else 0
 
 
-def check(session: PostgresSession, server: ServerOptions) -> None:
-    """Raise `SchemaMismatch` unless the tables are of our version."""
-    found = version(session, server)
-    if found is None:
-        raise errors.SchemaMismatch(
-            f"the database has no holdfast tables ({server.prefix}*). Run: holdfast schema apply URL;"
-            " or put apply_schema=yes into the url"
-        )
-    if found != VERSION:
-        raise mismatch(found)
-
-
-def mismatch(found: int) -> errors.SchemaMismatch:
-    """Return the error for tables of a version that is not ours."""
-    hint = "run: holdfast schema apply URL" if 1 <= found < VERSION else "use the release that made them"
-    return errors.SchemaMismatch(
-        f"the database has holdfast tables of version {found}; this release needs {VERSION}: {hint}"
-    )
-
-
 def apply(session: PostgresSession, server: ServerOptions) -> tuple[int | None, int]:
     """Create or upgrade the tables in one transaction. Return the version before and after."""
     session.script(f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK})")
     try:
         found = version(session, server)
         if found is not None and not 1 <= found <= VERSION:
-            raise mismatch(found)
+            raise mismatch(found, VERSION)
         if found != VERSION:
             session.script("SET LOCAL lock_timeout = '8s'; " + script(server, found or 0))
         session.script("COMMIT")

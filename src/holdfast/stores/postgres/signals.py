@@ -20,15 +20,13 @@ from psycopg import pq
 from holdfast.core.requests import Signal, SignalKind
 from holdfast.log import log
 from holdfast.masking import block_signals
-from holdfast.stores.base import Listener
 from holdfast.stores.postgres.session import CHANNEL
+from holdfast.stores.sql.listening import FIRST_PAUSE, LONGEST_PAUSE, START, Listening
 
-START = 5.0  # how long a request waits for the listener before it goes on without
 ECHO = 2.0  # how long our own notification may take; behind a pooler in transaction mode it never comes
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 15.0  # before connecting again
 
 
-class Notifications:
+class Notifications(Listening):
     """Listens for one client, on a connection made by *connect*; without it signals are off."""
 
     def __init__(
@@ -39,7 +37,6 @@ class Notifications:
     ) -> None:
         self._connect = connect
         self._close = close
-        self._listener: Listener | None = None
         self._start(instance)
 
     def _start(self, instance: str) -> None:
@@ -48,15 +45,6 @@ class Notifications:
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._stop: socket.socket | None = None
-
-    def listen(self, listener: Listener) -> None:
-        """Deliver signals to *listener* from now on."""
-        self._listener = listener
-
-    def deliver(self, signal: Signal) -> None:
-        """Pass a signal on."""
-        if self._listener is not None:
-            self._listener(signal)
 
     def hang_up_bell(self) -> None:
         """Have the listener running, and listening."""

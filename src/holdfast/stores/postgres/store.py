@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.core.requests import Acquire, Holder, Queued, Release, Released, Signal
-from holdfast.stores.base import StoreOptions, Traits, micros
+from holdfast.stores.base import StoreOptions, Traits, instant, micros
 
 try:
     import psycopg
@@ -30,7 +30,7 @@ from holdfast.stores.sql.options import ServerOptions, split_url
 from holdfast.stores.sql.pool import Pool
 from holdfast.stores.sql.server import ServerStore
 from holdfast.stores.sql.session import Batch
-from holdfast.stores.sql.tables import ServerTables
+from holdfast.stores.sql.tables import ServerTables, check
 
 Connect = Callable[[], "psycopg.Connection[Any]"]
 
@@ -165,7 +165,7 @@ class PostgresStore(ServerStore):
                     "pid": request.client.pid,
                     "claim": micros(request.claim),
                     "patience": micros(request.patience),
-                    "now": None if request.now is None else micros(request.now),
+                    "now": instant(request.now),
                 },
             ),
             (END, {}),
@@ -180,7 +180,7 @@ class PostgresStore(ServerStore):
         if not self._at_read_committed:
             return None
         key, ours = request.key, self._client.instance
-        now = None if request.now is None else micros(request.now)
+        now = instant(request.now)
         batch: Batch = [
             ("lock_row", {"key": key}),
             ("hand_over", {"key": key, "attempt": request.attempt, "token": request.token, "now": now}),
@@ -230,7 +230,7 @@ class PostgresStore(ServerStore):
     def _check_schema(self, session: PostgresSession) -> None:
         if self.server.apply_schema:
             schema.apply(session, self.server)
-        schema.check(session, self.server)
+        check(schema, session, self.server)
 
     def _again(self, error: BaseException) -> bool:
         if isinstance(error, NotPrepared):

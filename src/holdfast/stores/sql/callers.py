@@ -7,6 +7,7 @@ done here is part of the caller's transaction, and ends with it.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -98,7 +99,7 @@ class _SQLite:
             raise SettingsError(NO_TRANSACTION)
 
 
-class _Formatted:
+class _Formatted(ABC):
     """Drivers that want ``%(name)s``."""
 
     def __init__(self, connection: Any) -> None:
@@ -114,8 +115,9 @@ class _Formatted:
     def changed(self) -> int:
         return self._changed
 
+    @abstractmethod
     def _cursor(self) -> Any:
-        raise NotImplementedError
+        """Return a cursor whose rows are tuples, whatever the connection is set to."""
 
 
 class _Psycopg(_Formatted):

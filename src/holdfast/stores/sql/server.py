@@ -6,12 +6,12 @@ commit: two round trips. What differs between databases is in their sessions and
 
 from __future__ import annotations
 
-import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast import errors
-from holdfast.core.events import Event, HistoryLevel
+from holdfast.core.events import Event
 from holdfast.core.requests import (
     Acquire,
     Break,
@@ -22,34 +22,28 @@ from holdfast.core.requests import (
     Granted,
     History,
     Inspect,
-    LeaseAnswer,
     List,
     LockView,
     NotHeld,
     Page,
     Queued,
-    RefreshTicket,
     Release,
     Released,
     Renew,
-    Renewed,
-    RenewLease,
     Request,
     Signal,
     Sweep,
-    Swept,
-    TicketAnswer,
     TooManyHolds,
     Withdraw,
     Withdrawn,
 )
-from holdfast.stores.base import Listener, StoreOptions, Traits, micros
+from holdfast.stores.base import Listener, StoreOptions, Traits, instant, micros
 from holdfast.stores.sql import deciding, views, within
 from holdfast.stores.sql.callers import Caller, caller
+from holdfast.stores.sql.listening import Listening
+from holdfast.stores.sql.many import ManyKeys
 from holdfast.stores.sql.pool import Pool
-from holdfast.stores.sql.row import LockRow, Post
-from holdfast.stores.sql.run import Row
-from holdfast.stores.sql.session import Conflict, RowLocked, Session, Transaction
+from holdfast.stores.sql.session import RowLocked
 
 if TYPE_CHECKING:
     import asyncio
@@ -57,36 +51,16 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 MOST_CONTENDED = 1000
-BATCH = 1000  # leases or tickets in one statement: it locks them all until it is done
-TRIES = 4  # of a request that the database rolled back because of somebody else
 
 
-class Signals(Protocol):
-    """How a client of the database is woken. It is told of hints, and nothing depends on them."""
-
-    def listen(self, listener: Listener, /) -> None: ...
-
-    def deliver(self, signal: Signal, /) -> None: ...
-
-    def hang_up_bell(self) -> None:
-        """Make sure that we can be woken, before anybody could want to. Never raises."""
-
-    def after_fork(self, instance: str, /) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class ServerStore:
+class ServerStore(ManyKeys, ABC):
     """See the module. Connections come from a pool; any number of threads may ask."""
 
     traits: Traits
     database: str  # as callers' connections name it
 
-    def __init__(self, options: StoreOptions, pool: Pool[Any], signals: Signals) -> None:
-        self._client = options.client
-        self._level: HistoryLevel = options.history
-        self._pool = pool
-        self._signals = signals
+    def __init__(self, options: StoreOptions, pool: Pool[Any], signals: Listening) -> None:
+        super().__init__(options, pool, signals)
         self._store_id: str | None = None
         self._contended: dict[str, str] = {}  # key → the attempt of ours that was queued there last
         self._answer: dict[type, Callable[[Any], Any]] = {
@@ -110,8 +84,9 @@ class ServerStore:
             self._pool.close()  # nobody has the client, so nobody would close it
             raise
 
+    @abstractmethod
     def _check_schema(self, session: Any) -> None:
-        raise NotImplementedError
+        """Create the tables if that is asked for, and raise `SchemaMismatch` if they are not ours."""
 
     def execute(self, request: Request[A]) -> A:
         """Answer *request*, and wake whoever is concerned."""
@@ -124,9 +99,7 @@ class ServerStore:
         theirs = caller(connection, self.database, loop)
         if isinstance(request, Acquire):
             # A row that all can see, so that a renewal finds it locked and not missing before they commit.
-            self.use(
-                lambda session: session.fetch("ensure_lock", {"key": request.key, "now": _given(request.now)})
-            )
+            self._fetch("ensure_lock", key=request.key, now=instant(request.now))
         try:
             answer, post = within.answer(theirs, request, self, self._level)
             for instance, signal in post:
@@ -144,13 +117,13 @@ class ServerStore:
     def _signal_within(self, theirs: Caller, instance: str, signal: Signal) -> None:
         """Wake a client when the caller commits, if the database can do that."""
 
+    @abstractmethod
     def _translate(self, error: Exception) -> errors.HoldfastError | None:
         """Return our error for one of the driver's."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sql(self, name: str) -> str:
         """Return a statement with the names that the tables have here."""
-        raise NotImplementedError
 
     def explain(self, request: Fence) -> NotHeld | None:
         """Say why a lease is not alive, by what is committed; None if it is."""
@@ -221,7 +194,7 @@ class ServerStore:
     def _acquire_fast(self, request: Acquire) -> Granted | None:
         """Take a free lock, or claim what was handed to us, in one round trip; None: the slow path."""
         last_queued = self._contended.get(request.key)
-        now = None if request.now is None else micros(request.now)
+        now = instant(request.now)
         if last_queued == request.attempt:
             rows = self._fetch(
                 "claim",
@@ -254,9 +227,6 @@ class ServerStore:
     def _peek(self, request: Acquire) -> Busy | None:
         """Refuse a try without locking the row, if that can be seen."""
         return self.use(lambda session: deciding.refuse(self._look(session, request), request))
-
-    def _look(self, session: Session, request: Acquire | Fence) -> LockRow:
-        return LockRow(Peek(session), request.key, _given(request.now), self._level, [], request.attempt)
 
     def _expect_contention(self, key: str, attempt: str) -> None:
         """Remember that the fast path would fail on this key, and cost a round trip for nothing.
@@ -295,7 +265,7 @@ class ServerStore:
             key=request.key,
             attempt=request.attempt,
             token=request.token,
-            now=_given(request.now),
+            now=instant(request.now),
         )
         return Released() if rows else None
 
@@ -315,229 +285,7 @@ class ServerStore:
     def _break(self, request: Break) -> Broken | NotHeld:
         return self._on_key(request.key, "", request.now, lambda lock: deciding.break_(lock, request))
 
-    def _on_key(
-        self,
-        key: str,
-        attempt: str,
-        now: float | None,
-        decide: Callable[[LockRow], A],
-        *,
-        create: bool = False,
-        lazily: Callable[[A], bool] = lambda _: False,
-        urgent: bool = False,
-    ) -> A:
-        """Lock the row of the key, decide, and write the row back: one transaction, two round trips.
-
-        *lazily* tells which answers may be given before they have reached the disk: a release, because to
-        lose it only delays the next holder, whose own grant or claim does reach the disk, and this with it;
-        and a ticket, because to lose it costs its place in the queue and nothing else.
-        """
-
-        def work(session: Session) -> tuple[A, Post]:
-            post: Post = []
-            run = Transaction(session, create=create)
-            lock = LockRow(run, key, _given(now), self._level, post, attempt)
-            answer = decide(lock)
-            lock.write()
-            abroad = [each for each in post if each[0] != self._client.instance]
-            run.commit(abroad, lazily=lazily(answer))
-            return answer, post
-
-        answer, post = self.use(work, urgent=urgent)
-        for instance, signal in post:
-            if instance == self._client.instance:  # no database is needed for that
-                self._signals.deliver(signal)
-        return answer
-
-    def _fetch(self, name: str, /, **parameters: Any) -> list[Row]:
-        return self.use(lambda session: session.fetch(name, parameters))
-
-    def use(self, work: Callable[[Any], A], *, urgent: bool = False) -> A:
-        """Do something with a connection; again, if the database rolled it back because of somebody else."""
-        for tries in range(1, TRIES + 1):
-            session = self._pool.take(urgent=urgent)
-            try:
-                answer = work(session)
-            except BaseException as error:
-                session.roll_back()
-                if session.is_alive():
-                    self._pool.give_back(session)
-                else:
-                    self._pool.discard(session)
-                if not self._again(error) or tries == TRIES:
-                    raise
-            else:
-                self._pool.give_back(session)
-                return answer
-        raise AssertionError("unreachable")
-
-    def _again(self, error: BaseException) -> bool:
-        """Tell whether trying again at once is likely to work."""
-        return isinstance(error, Conflict) and not isinstance(error, RowLocked)
-
-    # Many keys at once.
-
-    def _renew(self, request: Renew) -> Renewed:
-        return Renewed(
-            self._renew_leases(request.leases, request.now),
-            self._refresh_tickets(request.tickets, request.now),
-        )
-
-    def _renew_leases(self, leases: tuple[RenewLease, ...], now: float | None) -> tuple[LeaseAnswer, ...]:
-        answers: dict[int, LeaseAnswer | None] = {}
-        for place in self._in_batches(
-            "renew",
-            "leases",
-            [
-                {"key": each.key, "attempt": each.attempt, "token": each.token, "ttl": micros(each.ttl)}
-                for each in leases
-            ],
-            now,
-        ):
-            answers[place] = LeaseAnswer("renewed", micros(leases[place].ttl) / 1e6)
-        # First all that are alive, then what became of the others: settling their keys depends on the first.
-        for decide in (deciding.renew_alive, deciding.explain_loss):
-            for place, lease in enumerate(leases):
-                if answers.get(place) is None:
-                    answers[place] = self._on_lease(lease, now, decide)
-        return tuple(cast("LeaseAnswer", answers[place]) for place in range(len(leases)))
-
-    def _on_lease(
-        self,
-        lease: RenewLease,
-        now: float | None,
-        decide: Callable[[LockRow, RenewLease], LeaseAnswer | None],
-    ) -> LeaseAnswer | None:
-        try:
-            return self._on_key(lease.key, lease.attempt, now, lambda lock: decide(lock, lease), urgent=True)
-        except Conflict:
-            return LeaseAnswer("unknown")  # somebody keeps the row locked; the others are none the worse
-
-    def _refresh_tickets(
-        self, tickets: tuple[RefreshTicket, ...], now: float | None
-    ) -> tuple[TicketAnswer, ...]:
-        if not tickets:
-            return ()
-        waited_for = self._settled(list(dict.fromkeys(ticket.key for ticket in tickets)), now)
-        waiting = self._in_batches(
-            "refresh_tickets",
-            "tickets",
-            [
-                {"key": each.key, "attempt": each.attempt, "patience": micros(each.patience)}
-                for each in tickets
-            ],
-            now,
-        )
-        answers = []
-        for place, ticket in enumerate(tickets):
-            if place in waiting:
-                at, _, end, _, head, _ = waited_for[ticket.key]
-                answers.append(TicketAnswer("waiting", head == ticket.attempt, (end - at) / 1e6))
-            elif self._peek_hold(ticket, now):
-                answers.append(TicketAnswer("handed"))
-            else:
-                answers.append(TicketAnswer("gone"))
-        return tuple(answers)
-
-    def _settled(self, keys: list[str], now: float | None) -> dict[str, Row]:
-        """Settle the keys where there is anything to settle. Return what their waiters want to know."""
-        found = self._waited_for(keys, now)
-        to_settle = [
-            key
-            for key, (at, owner, end, holds, _, head_end) in found.items()
-            if holds or owner is None or end <= at or (head_end is not None and head_end <= at)
-        ]
-        for key in to_settle:
-            self._on_key(key, "", now, LockRow.settle, urgent=True)
-        if to_settle:
-            found |= self._waited_for(to_settle, now)
-        return found
-
-    def _waited_for(self, keys: list[str], now: float | None) -> dict[str, Row]:
-        found: dict[str, Row] = {}
-        for start in range(0, len(keys), BATCH):
-            chosen = json.dumps(keys[start : start + BATCH])
-            for key, *rest in self._fetch_urgently("waited_for", keys=chosen, now=_given(now)):
-                found[key] = tuple(rest)
-        return found
-
-    def _peek_hold(self, ticket: RefreshTicket, now: float | None) -> bool:
-        return self.use(
-            lambda session: (
-                LockRow(Peek(session), ticket.key, _given(now), self._level, [], ticket.attempt).find_hold()
-                is not None
-            ),
-            urgent=True,
-        )
-
-    def _in_batches(
-        self, name: str, parameter: str, items: list[dict[str, Any]], now: float | None
-    ) -> set[int]:
-        """Run a statement for many items, as few times as is good; return the places it found."""
-        places: set[int] = set()
-        for start in range(0, len(items), BATCH):
-            chosen = json.dumps(
-                [{"place": start + n, **item} for n, item in enumerate(items[start : start + BATCH])]
-            )
-            rows = self._fetch_urgently(name, **{parameter: chosen}, now=_given(now))
-            places.update(place for (place,) in rows)
-        return places
-
-    def _fetch_urgently(self, name: str, /, **parameters: Any) -> list[Row]:
-        return self.use(lambda session: session.fetch(name, parameters), urgent=True)
-
-    def _sweep(self, request: Sweep) -> Swept:
-        limit, given = request.limit, request.now
-        now = cast("int", self._fetch("now", now=_given(given))[0][0])
-        expired = self._fetch("sweep_expired", now=now, limit=limit)
-        for (key,) in expired:
-            self._on_key(key, "", given, LockRow.settle)
-        ended = self._fetch("delete_ended", now=now, limit=limit)
-        history = self._fetch("delete_history", before=now - micros(request.keep_history), limit=limit)
-        if given is None:
-            self._keep_partitions(now, now - micros(request.keep_history))
-        idle_since = now - micros(request.idle)
-        walk = self._fetch("sweep_walk", after=request.after, idle_since=idle_since, limit=limit + 1)
-        tickets = 0
-        idle: list[tuple[str, int]] = []
-        after: str | None = request.after
-        for key, token, is_idle, waiters in walk[:limit]:
-            if waiters:
-                most = limit - tickets
-                tickets += self._on_key(key, "", given, lambda lock, most=most: lock.drop_dead_tickets(most))  # type: ignore[misc]
-                if tickets == limit:
-                    break  # there may be more of them: come back to this key
-            elif is_idle:
-                idle.append((key, token))
-            after = key
-        else:
-            after = after if len(walk) > limit else None
-        deleted = self._delete_idle(idle, idle_since)
-        self._fetch(
-            "delete_never_granted", after=request.after, upto=after, idle_since=idle_since, limit=limit
-        )
-        return Swept(len(expired), tickets, deleted, len(ended), len(history), after)
-
-    def _delete_idle(self, idle: list[tuple[str, int]], idle_since: int) -> int:
-        if not idle:
-            return 0
-        self._fetch("raise_floor", token=max(token for _, token in idle))
-        return len(
-            self._fetch("delete_idle", keys=json.dumps([key for key, _ in idle]), idle_since=idle_since)
-        )
-
-    def _keep_partitions(self, now: int, forget_before: int) -> None:
-        """Make the history's partitions ahead, and drop those that are over."""
-        raise NotImplementedError
-
     # Looking.
-
-    def _read(self, name: str, /, **parameters: Any) -> list[Row]:
-        """Run a statement that only reads: whatever became of it, nothing was applied."""
-        try:
-            return self._fetch(name, **parameters)
-        except errors.OutcomeUnknown as error:
-            raise errors.StoreUnavailable(str(error)) from error
 
     def _inspect(self, request: Inspect) -> LockView | None:
         return views.inspect(self._read, request)
@@ -547,26 +295,3 @@ class ServerStore:
 
     def _history(self, request: History) -> tuple[Event, ...]:
         return views.history(self._read, request)
-
-
-class Peek:
-    """Reads a key without locking it."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def __call__(self, name: str, /, **parameters: Any) -> list[Row]:
-        """Run a statement that reads."""
-        return self._session.fetch(name, parameters)
-
-    def later(self, name: str, /, **parameters: Any) -> None:
-        """Refuse: whoever peeks changes nothing."""
-        raise AssertionError(f"{name} in a peek")
-
-    def lock(self, key: str, attempt: str, now: int | None) -> Row:
-        """Read a key."""
-        return self._session.fetch("read_lock", {"key": key, "attempt": attempt, "now": now})[0]
-
-
-def _given(now: float | None) -> int | None:
-    return None if now is None else micros(now)

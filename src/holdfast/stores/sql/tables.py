@@ -25,6 +25,26 @@ class Schema(Protocol):
     def drop(self, session: Any, server: ServerOptions) -> int: ...
 
 
+def check(schema: Schema, session: Any, server: ServerOptions) -> None:
+    """Raise `SchemaMismatch` unless the tables are of our version."""
+    found = schema.version(session, server)
+    if found is None:
+        raise errors.SchemaMismatch(
+            f"the database has no holdfast tables ({server.prefix}*). Run: holdfast schema apply URL;"
+            " or put apply_schema=yes into the url"
+        )
+    if found != schema.VERSION:
+        raise mismatch(found, schema.VERSION)
+
+
+def mismatch(found: int, ours: int) -> errors.SchemaMismatch:
+    """Return the error for tables of a version that is not ours."""
+    hint = "run: holdfast schema apply URL" if 1 <= found < ours else "use the release that made them"
+    return errors.SchemaMismatch(
+        f"the database has holdfast tables of version {found}; this release needs {ours}: {hint}"
+    )
+
+
 class ServerTables:
     """The tables that *store* uses."""
 

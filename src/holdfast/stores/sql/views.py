@@ -7,7 +7,7 @@ from typing import Any, cast
 from holdfast.core import keys
 from holdfast.core.events import Event
 from holdfast.core.requests import History, Holder, Inspect, List, LockState, LockView, Page, Waiter
-from holdfast.stores.base import WAITERS_SHOWN, micros
+from holdfast.stores.base import WAITERS_SHOWN, instant
 from holdfast.stores.sql.run import Fetch, Row
 
 
@@ -56,7 +56,7 @@ def history(fetch: Fetch, request: History) -> tuple[Event, ...]:
 
 
 def _now(fetch: Fetch, given: float | None) -> int:
-    return cast("int", fetch("now", now=None if given is None else micros(given))[0][0])
+    return cast("int", fetch("now", now=instant(given))[0][0])
 
 
 def _view(row: Row, now: int, waiters: tuple[Waiter, ...] = ()) -> LockView:

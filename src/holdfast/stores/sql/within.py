@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from holdfast.core.events import HistoryLevel
 from holdfast.core.requests import Acquire, Fence, Fenced, NotHeld, Release, Request
 from holdfast.errors import SettingsError
-from holdfast.stores.base import micros
+from holdfast.stores.base import instant
 from holdfast.stores.sql import deciding
 from holdfast.stores.sql.callers import Caller
 from holdfast.stores.sql.row import LockRow, Post
@@ -86,7 +86,7 @@ def answer(caller: Caller, request: Request[Any], home: Home, level: HistoryLeve
 def fence(caller: Caller, request: Fence, home: Home) -> Fenced | NotHeld:
     """Lock the lease against whoever would take it over, and see that it is alive."""
     named = {"key": request.key, "token": request.token}
-    asked = {**named, "attempt": request.attempt, "now": _given(request.now)}
+    asked = {**named, "attempt": request.attempt, "now": instant(request.now)}
     if not caller.execute(home.sql("fence"), named):
         _check_database(caller, home)
         if (lost := home.explain(request)) is None:  # only they cannot see it
@@ -111,13 +111,9 @@ def _lock(
     handing_over: bool,
 ) -> LockRow:
     run = Within(caller, home.sql, handing_over=handing_over)
-    return LockRow(run, request.key, _given(request.now), level, post, request.attempt)
+    return LockRow(run, request.key, instant(request.now), level, post, request.attempt)
 
 
 def _check_database(caller: Caller, home: Home) -> None:
     if caller.execute(home.sql("store_id"), {}) != [(home.store_id(),)]:
         raise SettingsError(ELSEWHERE)
-
-
-def _given(now: float | None) -> int | None:
-    return None if now is None else micros(now)

@@ -15,7 +15,7 @@ from holdfast.core.requests import (
     Swept,
     TicketAnswer,
 )
-from holdfast.stores.base import micros
+from holdfast.stores.base import instant, micros
 from holdfast.stores.sql import deciding
 from holdfast.stores.sql.row import LockRow, Post
 from holdfast.stores.sqlite.database import Transaction
@@ -135,4 +135,4 @@ def sweep(run: Transaction, request: Sweep, level: HistoryLevel, post: Post) -> 
 
 
 def _now(run: Transaction, given: float | None) -> int:
-    return cast("int", run("now", now=None if given is None else micros(given))[0][0])
+    return cast("int", run("now", now=instant(given))[0][0])

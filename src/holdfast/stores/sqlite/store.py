@@ -42,7 +42,7 @@ from holdfast.core.requests import (
     Withdraw,
     Withdrawn,
 )
-from holdfast.stores.base import Listener, StoreOptions, Traits, micros
+from holdfast.stores.base import Listener, StoreOptions, Traits, instant, micros
 from holdfast.stores.sql import deciding, views, within
 from holdfast.stores.sql.callers import caller
 from holdfast.stores.sql.row import LockRow, Post
@@ -169,7 +169,7 @@ class SQLiteStore:
             return cast("str", self._database.fetch(SQL.store_id, {})[0][0])
 
     def _look(self, request: Acquire | Fence) -> LockRow:
-        now = None if request.now is None else micros(request.now)
+        now = instant(request.now)
         return LockRow(Run(self._database.fetch), request.key, now, self._level, [], request.attempt)
 
     def listen(self, listener: Listener) -> None:
@@ -227,7 +227,7 @@ class SQLiteStore:
                     "host": request.client.host,
                     "pid": request.client.pid,
                     "long": request.ttl >= request.claim,
-                    "now": None if request.now is None else micros(request.now),
+                    "now": instant(request.now),
                 },
             )
             if rows:
@@ -263,7 +263,7 @@ class SQLiteStore:
                     "key": request.key,
                     "attempt": request.attempt,
                     "token": request.token,
-                    "now": None if request.now is None else micros(request.now),
+                    "now": instant(request.now),
                 },
             )
             if rows:
@@ -281,7 +281,7 @@ class SQLiteStore:
 
     def _on_key(self, request: Any, post: Post, decide: Callable[[LockRow, Any], A], attempt: str = "") -> A:
         """Read the row of the key, decide, and write the row back: one transaction."""
-        given = None if request.now is None else micros(request.now)
+        given = instant(request.now)
 
         def work(run: Transaction) -> A:
             lock = LockRow(run, request.key, given, self._level, post, attempt)
