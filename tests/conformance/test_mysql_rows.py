@@ -1,6 +1,8 @@
 """What InnoDB locks, and for how long: facts that the MySQL store is built on, with two real connections."""
 
 import json
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -300,3 +302,49 @@ def test_what_the_server_rolled_back_because_of_somebody_else_is_tried_again(mys
 
     assert mysql_store.use(work) == "done"
     assert len(tries) == 2
+
+
+def test_a_hand_over_whose_client_leaves_in_the_middle_is_done_as_a_whole(
+    mysql_store, mysql_sessions, mariadb_server: MariaDBServer
+):
+    """Seen: ROW_COUNT() is -1 once an answer could not be sent, and a ticket that it decided about stayed."""
+    token = take(mysql_store).token
+    for attempt in ("b-1", "c-1"):
+        assert isinstance(
+            mysql_store.execute(Acquire("k", attempt, attempt, 60.0, CLIENT, wait=True)), Queued
+        )
+    leaver, other = mysql_sessions(), mysql_sessions()
+    other.script("CREATE TRIGGER slow BEFORE UPDATE ON holdfast_locks FOR EACH ROW DO SLEEP(1)")
+    ((number,),) = leaver.script("SELECT connection_id()")
+
+    def hand_over() -> None:
+        with pytest.raises(StoreError):
+            leaver.fetch(
+                "hand_over", {"key": "k", "attempt": "a-1", "token": token, "instance": "i", "now": None}
+            )
+
+    def seen(condition: str) -> bool:
+        listed = f"SELECT 1 FROM information_schema.processlist WHERE id = {number} AND {condition}"
+        return bool(mariadb_server.execute(listed))
+
+    thread = threading.Thread(target=hand_over)
+    thread.start()
+    eventually(lambda: seen("state = 'User sleep'"))
+    at_once = struct.pack("ii", 1, 0)  # without a goodbye, as a system closes for a process that was killed
+    leaver._connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+    leaver.interrupt()
+    thread.join()
+    eventually(lambda: not seen("true"))
+    rows = other.script(
+        "SELECT attempt, waiters, (SELECT group_concat(attempt) FROM holdfast_tickets) FROM holdfast_locks"
+        " WHERE lock_key = 'k'"
+    )
+    other.script("DROP TRIGGER slow")  # the database is used again
+    assert rows in ([("b-1", 1, "c-1")], [("a-1", 2, "b-1,c-1")])
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

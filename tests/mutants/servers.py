@@ -400,6 +400,16 @@ SERVER_MUTANTS = (
         POSTGRES_ROWS.format("a_release_does_not_pass_a_waiter_that_is_just_joining[slow]"),
     ),
     Mutant(
+        "mysql: whether a ticket goes is decided by what ROW_COUNT() says",
+        "P7",
+        MYSQL,
+        (
+            ("IS NOT NULL;\nDELETE FROM", "IS NOT NULL;\nSET @n = ROW_COUNT();\nDELETE FROM"),
+            ("number = @holdfast_number;", "number = @holdfast_number AND @n = 1;"),
+        ),
+        MYSQL_ROWS.format("a_hand_over_whose_client_leaves_in_the_middle_is_done_as_a_whole"),
+    ),
+    Mutant(
         "servers: a row that was not there is not locked when it is",
         "5",
         SESSION,

@@ -54,9 +54,10 @@ UPDATE holdfast_locks FORCE INDEX (PRIMARY)
 -- name: hand_over
 -- The fast path of a release with somebody waiting, in one round trip: a row with the winner, who is then woken. Only
 -- where there is nothing else to settle or to tell: one hold, both heads of the queue alive, no fence. No row: the slow
--- path. What is read behind the first lock is younger than it, at READ COMMITTED.
+-- path. What is read behind the first lock is younger than it, at READ COMMITTED. Everything is decided by the second
+-- SELECT: ROW_COUNT() of an UPDATE is -1 if its client has left meanwhile, and the COMMIT would keep half (seen).
 BEGIN;
-SELECT NULL, NULL, NULL, 0 INTO @holdfast_number, @holdfast_winner, @holdfast_instance, @holdfast_done
+SELECT NULL, NULL, NULL INTO @holdfast_number, @holdfast_winner, @holdfast_instance
   FROM (SELECT 1) AS once LEFT JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = :key FOR UPDATE;
 SET @holdfast_now = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
 SELECT one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim
@@ -67,20 +68,19 @@ SELECT one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.
        AND one.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key)
   LEFT JOIN holdfast_tickets AS two ON two.lock_key = l.lock_key
        AND two.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key AND number > one.number)
- WHERE l.lock_key = :key AND l.token = :token AND one.expires_at > @holdfast_now
+ WHERE l.lock_key = :key AND l.token = :token AND l.attempt = :attempt AND l.holds = 0
+   AND l.expires_at > @holdfast_now AND one.expires_at > @holdfast_now
    AND (two.number IS NULL OR (two.expires_at > @holdfast_now AND two.claim <= one.claim))
    FOR UPDATE SKIP LOCKED;
 UPDATE holdfast_locks FORCE INDEX (PRIMARY)
    SET token = greatest(token + 1, @holdfast_now), owner = @holdfast_owner, attempt = @holdfast_winner, claimed = 0,
        last_attempt = :attempt, granted_at = @holdfast_now, expires_at = @holdfast_now + @holdfast_claim,
        instance = @holdfast_instance, host = @holdfast_host, pid = @holdfast_pid, waiters = waiters - 1
- WHERE lock_key = :key AND attempt = :attempt AND token = :token AND holds = 0 AND expires_at > @holdfast_now
-   AND @holdfast_number IS NOT NULL;
-SET @holdfast_done = ROW_COUNT();
-DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = @holdfast_number AND @holdfast_done = 1;
-SELECT @holdfast_owner, @holdfast_instance, @holdfast_winner FROM DUAL WHERE @holdfast_done = 1;
+ WHERE lock_key = :key AND @holdfast_number IS NOT NULL;
+DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = @holdfast_number;
+SELECT @holdfast_owner, @holdfast_instance, @holdfast_winner FROM DUAL WHERE @holdfast_number IS NOT NULL;
 COMMIT;
-KILL QUERY IS_USED_LOCK(CONCAT('holdfast:', IF(@holdfast_done = 1 AND @holdfast_instance <> :instance, @holdfast_instance, NULL)));
+KILL QUERY IS_USED_LOCK(CONCAT('holdfast:', nullif(@holdfast_instance, :instance)));
 
 -- name: now
 SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
