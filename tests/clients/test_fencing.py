@@ -285,6 +285,7 @@ def test_a_token_is_raised_on_a_resource_elsewhere(place, locks, connection):
         connection.commit()
         old._kept.trusted_until += 60.0
         elsewhere.break_lock("account:7", reason="stuck")
+        assert old.lost.wait(20)
         new = elsewhere.acquire("account:7", owner="b")
         raise_token(connection, new)
         connection.commit()

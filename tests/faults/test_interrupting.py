@@ -201,6 +201,7 @@ def test_one_ctrl_c_at_a_time_leaves_nothing(house: House) -> None:
         """
         def loop():
             try:
+                answer(ok="going")
                 while True:
                     with locks.hold("nightly", ttl=60, limit=100000):
                         time.sleep(0.0005)
@@ -210,7 +211,7 @@ def test_one_ctrl_c_at_a_time_leaves_nothing(house: House) -> None:
     )
     left = []
     for _ in range(30):
-        victim.begin("answer(ok='going'); _ = loop()")
+        victim.begin("_ = loop()")
         assert victim.answer() == "going"
         time.sleep(0.005 + dice.random() * 0.02)
         victim.interrupt()
@@ -229,6 +230,7 @@ def test_an_interrupted_break_or_sweep_leaves_no_transaction_open(house: House) 
         """
         def loop():
             try:
+                answer(ok="going")
                 while True:
                     locks.sweep()
                     locks.break_lock("nightly", reason="again")
@@ -243,7 +245,7 @@ def test_an_interrupted_break_or_sweep_leaves_no_transaction_open(house: House) 
         """
     )
     for _ in range(30):
-        victim.begin("answer(ok='going'); _ = loop()")
+        victim.begin("_ = loop()")
         assert victim.answer() == "going"
         time.sleep(0.002 + dice.random() * 0.01)
         victim.interrupt()

@@ -320,12 +320,7 @@ SERVER_MUTANTS = (
         "mysql: a hand-over leaves the ticket",
         "Queue and hand-over",
         MYSQL,
-        (
-            (
-                "number = @holdfast_number AND @holdfast_done = 1;",
-                "number < @holdfast_number AND @holdfast_done = 1;",
-            ),
-        ),
+        (("number = @holdfast_number;", "number < @holdfast_number;"),),
         ON_MYSQL.format("the_queue_is_served_in_order_to_its_end"),
     ),
     Mutant(
