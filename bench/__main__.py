@@ -19,6 +19,7 @@ SECTIONS = {
     "handover": "bench.handover",
     "contended": "bench.contended",
     "writers": "bench.writers",
+    "family": "bench.family",
     "growth": "bench.growth",
     "renewal": "bench.renewal",
     "import": "bench.importing",

@@ -12,7 +12,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
@@ -21,6 +21,7 @@ from statistics import median
 Loop = Callable[
     [int], object
 ]  # does a thing so many times; returns the seconds that took, if it knows better
+Preparing = Callable[[], AbstractContextManager[None]]  # around what is done before anything is timed
 
 
 @dataclass(frozen=True)

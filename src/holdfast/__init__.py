@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING
 from holdfast.core import keys
 from holdfast.core.backoff import Backoff
 from holdfast.core.events import Event
-from holdfast.core.requests import Broken, Holder, LockView, Swept, Waiter
+from holdfast.core.family import Failure, Link
+from holdfast.core.requests import Broken, Holder, LockView, Resized, Swept, Waiter
 from holdfast.core.settings import Settings
 from holdfast.errors import (
+    CapacityMismatch,
     Closed,
+    DeadlockDetected,
     HoldfastError,
     InvalidKey,
     LeaseLost,
     LockTimeout,
     NotHeld,
+    OperationFailed,
     OutcomeUnknown,
     ReentryLimit,
     SchemaMismatch,
@@ -29,12 +33,19 @@ from holdfast.errors import (
     StoreError,
     StoreMisconfigured,
     StoreUnavailable,
+    UpgradeRefused,
 )
+from holdfast.operations import Operation
+from holdfast.several import HoldAll, Leases
 from holdfast.stdlock import Lock
-from holdfast.sync import Hold, Holdfast, Lease
+from holdfast.sync import Holdfast
+from holdfast.sync_leases import Hold, Lease
 
 if TYPE_CHECKING:
-    from holdfast.aio import AsyncHold, AsyncHoldfast, AsyncLease
+    from holdfast.aio import AsyncHoldfast
+    from holdfast.aio_leases import AsyncHold, AsyncLease
+    from holdfast.aio_operations import AsyncOperation
+    from holdfast.aio_several import AsyncHoldAll
     from holdfast.fencing import raise_token
     from holdfast.stdlock import AsyncLock
 
@@ -42,26 +53,37 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncHold",
+    "AsyncHoldAll",
     "AsyncHoldfast",
     "AsyncLease",
     "AsyncLock",
+    "AsyncOperation",
     "Backoff",
     "Broken",
+    "CapacityMismatch",
     "Closed",
+    "DeadlockDetected",
     "Event",
+    "Failure",
     "Hold",
+    "HoldAll",
     "Holder",
     "Holdfast",
     "HoldfastError",
     "InvalidKey",
     "Lease",
     "LeaseLost",
+    "Leases",
+    "Link",
     "Lock",
     "LockTimeout",
     "LockView",
     "NotHeld",
+    "Operation",
+    "OperationFailed",
     "OutcomeUnknown",
     "ReentryLimit",
+    "Resized",
     "SchemaMismatch",
     "Settings",
     "SettingsError",
@@ -70,12 +92,15 @@ __all__ = [
     "StoreMisconfigured",
     "StoreUnavailable",
     "Swept",
+    "UpgradeRefused",
     "Waiter",
     "keys",
     "raise_token",
 ]
 
-_ASYNC = frozenset({"AsyncHold", "AsyncHoldfast", "AsyncLease", "AsyncLock"})
+_ASYNC = frozenset(
+    {"AsyncHold", "AsyncHoldAll", "AsyncHoldfast", "AsyncLease", "AsyncLock", "AsyncOperation"}
+)
 
 
 def __getattr__(name: str) -> object:

@@ -6,39 +6,44 @@ import asyncio
 import functools
 import inspect
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from holdfast import errors
-from holdfast.client import BaseClient, BaseLease, Wish, with_note
+from holdfast.aio_leases import AsyncHold, AsyncLease
+from holdfast.aio_operations import AsyncOperation, run_once
+from holdfast.aio_several import AsyncHoldAll
+from holdfast.client import BaseClient, Wish
 from holdfast.clock import boot_time
+from holdfast.core import keys
 from holdfast.core.data import replace
 from holdfast.core.events import Event, HistoryLevel
-from holdfast.core.keeper import Kept
 from holdfast.core.plans import Abandoned, Grant, Plan, Wait, ask
 from holdfast.core.requests import (
     Acquire,
     Broken,
+    Done,
     List,
     LockState,
     LockView,
-    NotHeld,
     Queued,
     Request,
+    Resized,
     Signal,
     Swept,
     Withdraw,
 )
-from holdfast.core.settings import Seconds, Settings
+from holdfast.core.settings import Seconds, Settings, seconds
 from holdfast.masking import block_signals
 from holdfast.options import (
     Guard,
     HoldOptions,
     LeaseOptions,
     OnBusy,
+    WaitOptions,
     check_options,
     check_try_options,
     refuse_computed_key,
@@ -76,6 +81,88 @@ class AsyncHoldfast(BaseClient):
         """Hold the lock for the time of an ``async with`` block. The options are those of `Holdfast.hold`."""
         check_options(options)
         return AsyncHold(self, key, options)
+
+    def hold_all(self, keys: Iterable[str], **options: Unpack[HoldOptions]) -> AsyncHoldAll:
+        """Hold several locks for the time of an ``async with`` block: see `Holdfast.hold_all`."""
+        check_options(options)
+        return AsyncHoldAll(self, keys, options)
+
+    def semaphore(
+        self, key: str, permits: int | None = None, take: int = 1, **options: Unpack[WaitOptions]
+    ) -> AsyncHold:
+        """Hold permits of a semaphore for the time of an ``async with`` block: see `Holdfast.semaphore`."""
+        check_options(options, WaitOptions)
+        return AsyncHold(self, key, {"mode": "exclusive", **options, "permits": permits or 0, "take": take})
+
+    async def resize(self, key: str, permits: int, *, by: str | None = None) -> Resized:
+        """Change how many permits a semaphore has. Nobody who has some loses them."""
+        return await self._ask(self._resizing(key, permits, by))
+
+    def operation(
+        self,
+        name: str,
+        resource: str,
+        *,
+        exclusive: bool = False,
+        max_attempts: int | None = None,
+        **options: Unpack[WaitOptions],
+    ) -> AsyncOperation:
+        """Do something once for all who want it, in an ``async with`` block: see `Holdfast.operation`."""
+        check_options(options, WaitOptions)
+        return AsyncOperation(
+            self,
+            keys.operation(name, resource),
+            exclusive=exclusive,
+            max_attempts=max_attempts,
+            options=options,
+        )
+
+    async def run_once(
+        self,
+        key: str,
+        do: Callable[[], T | Awaitable[T]],
+        *,
+        ready: Callable[[], Any] | None = None,
+        exclusive: bool = False,
+        max_attempts: int | None = None,
+        **options: Unpack[WaitOptions],
+    ) -> T | Any:
+        """Have *do* called by one of all who ask: see `Holdfast.run_once`.
+
+        *do* and *ready* may be functions or coroutine functions.
+        """
+        check_options(options, WaitOptions)
+        timeout = options.get("timeout")
+        until = None if timeout is None else boot_time() + seconds(timeout, "timeout")
+
+        def operation() -> AsyncOperation:
+            left = options.copy()
+            if until is not None:
+                left["timeout"] = max(until - boot_time(), 0.0)
+            return AsyncOperation(self, key, exclusive=exclusive, max_attempts=max_attempts, options=left)
+
+        return await run_once(operation, do, ready)
+
+    async def watch(
+        self,
+        pattern: str,
+        *,
+        after: int | None = None,
+        timeout: Seconds | None = None,  # noqa: ASYNC109
+    ) -> AsyncIterator[Event]:
+        """Yield what happens to locks, as it happens: see `Holdfast.watch`."""
+        request = self._watching(pattern, after)
+        quiet = None if timeout is None else seconds(timeout, "timeout")
+        if after is None:
+            request = replace(request, after=(await self._run(self._awaiting_events(request, None))).after)
+        while True:
+            until = None if quiet is None else boot_time() + quiet
+            feed = await self._run(self._awaiting_events(request, until))
+            for event in feed.events:
+                yield event
+            if not feed.events:
+                return
+            request = replace(request, after=feed.after)
 
     async def acquire(self, key: str, *, within: Any = None, **options: Unpack[HoldOptions]) -> AsyncLease:
         """Take the lock until `AsyncLease.release`: see `Holdfast.acquire`."""
@@ -189,14 +276,7 @@ class AsyncHoldfast(BaseClient):
     ) -> Broken | None:
         """Take a lock away from its holder: see `Holdfast.break_lock`."""
         request = self._breaking(key, reason, by, token)
-        if token is None:
-            # Name the lease that is there now: asked twice, or too late, it must not break the next one.
-            view = await self._ask(self._inspecting(key))
-            if view is None or view.state != "held":
-                return None
-            request = replace(request, token=view.token)
-        answer = await self._ask(request)
-        return answer if isinstance(answer, Broken) else None
+        return next(iter(await self._run(self._breaking_leases(request))), None)
 
     async def sweep(self, *, limit: int = 1000) -> Swept:
         """Settle and forget everything that is over, in batches of *limit*. Return the totals."""
@@ -235,8 +315,14 @@ class AsyncHoldfast(BaseClient):
     # Running plans.
 
     async def _acquire(self, wish: Wish, within: Any = None) -> AsyncLease:
+        return cast("AsyncLease", await self._obtain(wish, within))
+
+    async def _obtain(self, wish: Wish, within: Any = None) -> AsyncLease | Done:
+        """Take a lock; or learn that it is an operation that was done while we waited."""
         plan = self._acquiring(wish)
         grant = await self._run(plan, within)
+        if isinstance(grant, Done):
+            return grant
         # No await from here on: a task that was not cancelled by now has the lease.
         lease = AsyncLease(self, self._keep(grant, wish), wish)
         if self._closed:  # while we asked: nobody would renew it. Whoever closes later finds it kept
@@ -299,7 +385,7 @@ class AsyncHoldfast(BaseClient):
                         if isinstance(step, Acquire) and step.wait and step.attempt != waiting:
                             self._stop_waiting(waiting)
                             waiting = step.attempt
-                            self._mailboxes[waiting] = AsyncMailbox()
+                            self._mailboxes[waiting] = step.key, AsyncMailbox()
                         if within is not None and isinstance(step, Acquire):
                             result = await self._within(within, step)
                         else:
@@ -319,7 +405,7 @@ class AsyncHoldfast(BaseClient):
             self._stop_waiting(waiting)
 
     async def _wait(self, step: Wait) -> Signal | None:
-        mailbox = self._mailboxes.get(step.attempt) or AsyncMailbox()
+        _, mailbox = self._mailboxes.get(step.attempt) or ("", AsyncMailbox())
         assert isinstance(mailbox, AsyncMailbox)
         timeout = None if step.until is None else max(step.until - boot_time(), 0.0)
         return await mailbox.get(timeout)
@@ -375,124 +461,3 @@ class AsyncMailbox:
                 return await self._signals.get()
         except TimeoutError:
             return None
-
-
-class AsyncLease(BaseLease):
-    """A lock that we hold. As a context manager it guards its block as `AsyncHoldfast.hold` does."""
-
-    _travel_hint = (
-        "pass owner= when acquiring to let a lease travel; asyncio.wait_for() may acquire in a task of its"
-        " own, use timeout= instead"
-    )
-
-    def __init__(self, client: AsyncHoldfast, kept: Kept, wish: Wish) -> None:
-        super().__init__(kept, wish)
-        self._client = client
-        self._loop = asyncio.get_running_loop()
-        self._lost = asyncio.Event()
-        self._body: asyncio.Task[Any] | None = None
-        self._cancelling = 0
-        self._cancelled = False
-        self._watcher: asyncio.TimerHandle | None = None
-        kept.tell = self._tell_from_any_thread
-
-    @property
-    def lost(self) -> asyncio.Event:
-        """An event to wait for: set when the lease is lost."""
-        if self._loss() is not None:
-            self._lost.set()
-        return self._lost
-
-    async def fence(self, connection: Any) -> None:
-        """Make the transaction that is open on *connection* safe: see `Lease.fence`.
-
-        The connection may be psycopg's or SQLAlchemy's for asyncio as well.
-        """
-        answer = await self._client._within(connection, self._fencing())  # noqa: SLF001
-        if isinstance(answer, NotHeld):
-            self._lose_in_transaction(self._client, answer)
-
-    async def release(self, *, within: Any = None) -> None:
-        """Give the lock back: see `Lease.release`."""
-        if within is None:
-            await self._client._run(self._releasing(self._client))  # noqa: SLF001
-            return
-        answer = await self._client._within(within, self._leaving())  # noqa: SLF001
-        if isinstance(answer, NotHeld):
-            self._lose_in_transaction(self._client, answer)
-        self._left()
-
-    async def __aenter__(self) -> AsyncLease:
-        self.check()
-        self._body = asyncio.current_task()
-        self._cancelling = self._body.cancelling() if self._body is not None else 0
-        self._watch()
-        return self
-
-    def _watch(self) -> None:
-        """Be there when the trust ends: the keeper may be waiting for the store at that moment."""
-        if self._loss() is None:
-            self._watcher = self._loop.call_later(max(self.remaining, 0.001), self._watch)
-        else:
-            self._client._keeping.tell(self._kept)  # noqa: SLF001
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        body, self._body = self._body, None
-        lost_it = False
-        if self._watcher is not None:
-            self._watcher.cancel()
-        if self._cancelled and body is not None:
-            # As in asyncio.timeout: it was our cancellation, unless somebody else wants the task to end.
-            lost_it = body.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
-        if self._leave_to_transaction(self._client) and not lost_it:
-            return
-        try:
-            await self.release()
-        except errors.HoldfastError as problem:
-            if lost_it or error is None:
-                raise problem from None
-            with_note(error, problem)
-
-    def _tell_from_any_thread(self) -> None:
-        with suppress(RuntimeError):  # the loop is gone, and the body with it
-            self._loop.call_soon_threadsafe(self._tell)
-
-    def _tell(self) -> None:
-        self._lost.set()
-        if self._body is not None and not self._body.done():
-            self._cancelled = True
-            self._body.cancel(str(self._kept.lost))
-        self._report_loss()
-
-
-class AsyncHold:
-    """What `AsyncHoldfast.hold` returns: acquires on entering the block, releases on leaving it."""
-
-    def __repr__(self) -> str:
-        return f"<AsyncHold {self._key!r} {self._lease or 'not entered'}>"
-
-    def __init__(self, client: AsyncHoldfast, key: str, options: HoldOptions) -> None:
-        self._client = client
-        self._key = key
-        self._options = options
-        self._lease: AsyncLease | None = None
-
-    async def __aenter__(self) -> AsyncLease:
-        if self._lease is not None:
-            raise errors.SettingsError(f"this hold of {self._key!r} was entered before; call hold() again")
-        self._lease = await self._client.acquire(self._key, **self._options)
-        return await self._lease.__aenter__()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        assert self._lease is not None
-        await self._lease.__aexit__(kind, error, traceback)

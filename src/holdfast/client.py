@@ -3,41 +3,41 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Generator
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from holdfast import errors, exits, identity
 from holdfast.clock import boot_time
 from holdfast.core import keys, plans
 from holdfast.core.data import data, replace
-from holdfast.core.keeper import Kept, loss_reason
+from holdfast.core.family import PLAIN, Mode
+from holdfast.core.keeper import Kept
 from holdfast.core.plans import Grant, Plan
 from holdfast.core.requests import (
     Acquire,
     Break,
-    Fence,
+    Broken,
+    Done,
+    Feed,
     History,
     Inspect,
     List,
     LockState,
-    NotHeld,
     Release,
-    Released,
     Request,
+    Resize,
     Signal,
     Sweep,
+    Watch,
     Withdraw,
 )
 from holdfast.core.settings import Seconds, Settings, seconds
 from holdfast.keeping import CLIENT_CLOSED, KeeperThread
 from holdfast.log import log
-from holdfast.masking import signals_unblocked
-from holdfast.options import OnLost
+from holdfast.options import OnLost, terms_of, whole
 from holdfast.stores import default_url, open_store, shown
 from holdfast.stores.base import StoreOptions
 
 T = TypeVar("T")
-MOST = 2**31 - 1  # of anything that is counted
 
 
 class Mailbox(Protocol):
@@ -85,7 +85,7 @@ class BaseClient:
 
     def _start(self) -> None:
         self._attempts = identity.Attempts()
-        self._mailboxes: dict[str, Mailbox] = {}
+        self._mailboxes: dict[str, tuple[str, Mailbox]] = {}  # attempt → its key, and where it waits
         self._keeping = KeeperThread(self._store, self.settings, self._on_signal)
         self._store.listen(self._on_signal)
 
@@ -118,6 +118,12 @@ class BaseClient:
         max_hold: Seconds | None = None,
         renew: bool = True,
         on_lost: OnLost | None = None,
+        mode: Mode = "exclusive",
+        permits: int | None = None,
+        take: int = 1,
+        lock_delay: Seconds = 0.0,
+        operation: bool = False,
+        max_attempts: int | None = None,
     ) -> Wish:
         """Check what a caller asks for, and put it into a request."""
         settings = self.settings
@@ -132,7 +138,7 @@ class BaseClient:
         if limit is None:
             limit = settings.limit
         else:
-            _whole(limit, "limit")
+            whole(limit, "limit")
         request = Acquire(
             key=keys.validate(key),
             attempt=self._attempts.new(),
@@ -143,15 +149,21 @@ class BaseClient:
             limit=limit,
             patience=settings.patience,
             claim=settings.claim,
+            terms=terms_of(mode, permits, take, lock_delay, operation, max_attempts),
         )
         return Wish(request, patience, most, renew, on_lost, owner is not None)
 
     def _wish_within(self, key: str, **options: Any) -> Wish:
         if options.get("timeout"):
             raise errors.SettingsError("nobody waits inside a transaction: leave timeout out, or set it to 0")
-        return self._wish(key, **(options | {"timeout": 0}))
+        wish = self._wish(key, **(options | {"timeout": 0}))
+        if wish.request.terms != PLAIN:
+            raise errors.SettingsError(
+                "inside a transaction a lock is plainly exclusive: leave out mode, permits and lock_delay"
+            )
+        return wish
 
-    def _acquiring(self, wish: Wish) -> Plan[Grant]:
+    def _acquiring(self, wish: Wish) -> Plan[Grant | Done]:
         return plans.acquire(
             wish.request,
             timeout=wish.timeout,
@@ -171,7 +183,7 @@ class BaseClient:
         return Inspect(keys.validate(key))
 
     def _reading_history(self, key: str, limit: int) -> History:
-        return History(keys.validate(key), _whole(limit, "limit"))
+        return History(keys.validate(key), whole(limit, "limit"))
 
     def _listing(self, prefix: str, owner: str | None, type: str | None, state: LockState | None) -> List:
         if state not in (None, "held", "expired", "free"):
@@ -195,8 +207,31 @@ class BaseClient:
             token=token,
         )
 
+    def _breaking_leases(self, request: Break) -> Plan[list[Broken]]:
+        return plans.break_leases(request, settings=self.settings, clock=boot_time, roll=random.random)
+
+    def _resizing(self, key: str, permits: int, by: str | None) -> Resize:
+        return Resize(
+            key=keys.validate(key),
+            permits=whole(permits, "permits"),
+            by=self._client.host if by is None else identity.check_name(by, "by"),
+        )
+
+    def _watching(self, pattern: str, after: int | None) -> Watch:
+        if after is not None and (isinstance(after, bool) or not isinstance(after, int) or after < 0):
+            raise errors.SettingsError(f"after is {after!r}; it must be the id of an event, or 0 for all")
+        if not isinstance(pattern, str) or not pattern.endswith("*"):
+            return Watch(keys.validate(pattern), exact=True, after=after)
+        prefix = pattern.removesuffix("*")
+        return Watch(keys.validate(prefix) if prefix else "", after=after)
+
+    def _awaiting_events(self, request: Watch, until: float | None) -> Plan[Feed]:
+        return plans.next_events(
+            request, until=until, settings=self.settings, clock=boot_time, roll=random.random
+        )
+
     def _sweeping(self, limit: int, after: str) -> Sweep:
-        return Sweep(_whole(limit, "limit"), after)
+        return Sweep(whole(limit, "limit"), after)
 
     # Signals, loss, and the end.
 
@@ -204,8 +239,12 @@ class BaseClient:
         """Pass a signal on. Called from any thread."""
         if signal.kind == "lost":
             self._keeping.hurry(signal.attempt)
-        elif mailbox := self._mailboxes.get(signal.attempt):
-            mailbox.put(signal)
+        elif signal.kind == "over":
+            for key, mailbox in list(self._mailboxes.values()):
+                if key == signal.key:
+                    mailbox.put(signal)
+        elif found := self._mailboxes.get(signal.attempt):
+            found[1].put(signal)
 
     def leave(self) -> None:
         """Close on the way out of the process. Never raises."""
@@ -240,7 +279,7 @@ class BaseClient:
             self._keeping.tell(each)
         self._give_everything_back()
         self._store.close()
-        for attempt, mailbox in list(self._mailboxes.items()):
+        for attempt, (_, mailbox) in list(self._mailboxes.items()):
             mailbox.put(Signal("granted", "", attempt))  # whoever still waits asks again, and is refused
 
     def before_fork(self) -> None:
@@ -258,167 +297,3 @@ class BaseClient:
         self._client = identity.new_client()
         self._store.after_fork(self._client)
         self._start()
-
-
-class BaseLease:
-    """A lease as far as it is the same for threads and tasks."""
-
-    _travel_hint = "pass owner= when acquiring to let a lease travel"
-
-    def __init__(self, kept: Kept, wish: Wish) -> None:
-        self._kept = kept
-        self._wish = wish
-        self._released = False
-
-    @property
-    def key(self) -> str:
-        """The name of the lock."""
-        return self._kept.grant.key
-
-    @property
-    def token(self) -> int:
-        """The fencing token: larger than that of every lease of this key before."""
-        return self._kept.grant.token
-
-    @property
-    def owner(self) -> str:
-        """Whose lease it is."""
-        return self._kept.grant.owner
-
-    @property
-    def ttl(self) -> float:
-        """How long the lease holds without renewal."""
-        return self._kept.grant.ttl
-
-    @property
-    def remaining(self) -> float:
-        """For how many seconds the lease can be trusted if it is not renewed; 0 when it is over."""
-        if self._released or self._loss() is not None:
-            return 0.0
-        return max(self._kept.trusted_until - boot_time(), 0.0)
-
-    @property
-    def held(self) -> bool:
-        """Whether the lease can be trusted at this moment."""
-        return not self._released and self._loss() is None
-
-    def check(self) -> None:
-        """Raise `LeaseLost` if the lease cannot be trusted any more, `NotHeld` if it was released."""
-        if self._released:
-            raise errors.NotHeld(self.key, "released already")
-        if loss := self._loss():
-            raise loss.copy()
-
-    def __repr__(self) -> str:
-        if self._released:
-            state = "released"
-        elif loss := self._loss():
-            state = f"lost: {loss.reason}"
-        else:
-            state = f"trusted {self.remaining:.1f} s"
-        return f"<{type(self).__name__} {self.key!r} token={self.token}, {state}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{self!r} cannot be sent to another process: it is this process that holds it")
-
-    def _loss(self) -> errors.LeaseLost | None:
-        return self._kept.loss(boot_time())
-
-    def _report_loss(self) -> None:
-        """Call *on_lost*, whose errors are logged: they must not stop the keeper."""
-        if self._wish.on_lost is not None and self._kept.lost is not None:
-            try:
-                with signals_unblocked():
-                    self._wish.on_lost(self._kept.lost.copy())
-            except Exception:  # noqa: BLE001 - it is the user's code
-                log().exception("on_lost of %r failed", self.key)
-
-    def _check_ours_to_release(self) -> None:
-        kept = self._kept
-        if self._released:
-            raise errors.NotHeld(self.key, "released already")
-        if kept.lost is not None and kept.lost.reason == "forked":
-            raise kept.lost.copy()
-        if not self._wish.travels and identity.current_owner() != self.owner:
-            raise errors.NotHeld(
-                self.key,
-                f"its owner is {self.owner}, not the current task or thread",
-                detail=self._travel_hint,
-            )
-
-    # In a transaction of the caller's.
-
-    def _fencing(self) -> Fence:
-        self.check()
-        return Fence(self.key, self._kept.grant.attempt, self.token)
-
-    def _lose_in_transaction(self, client: BaseClient, said: NotHeld) -> NoReturn:
-        """Raise the loss that a transaction has met with."""
-        self._kept.lose(loss_reason(said.why), by=said.by, detail=said.reason)
-        client._keeping.drop(self._kept.grant.attempt)  # noqa: SLF001
-        client._keeping.tell(self._kept)  # noqa: SLF001
-        assert self._kept.lost is not None
-        raise self._kept.lost.copy()
-
-    def _leaving(self) -> Release:
-        """Return the release to be made part of a transaction."""
-        self._check_ours_to_release()
-        self.check()
-        return Release(self.key, self._kept.grant.attempt, self.token, self._kept.grant.retire)
-
-    def _left(self) -> None:
-        """Note that it is released once the transaction commits; the keeper renews until it is gone."""
-        self._kept.leaving = True
-
-    def _leave_to_transaction(self, client: BaseClient) -> bool:
-        """At the end of a block: leave the rest to the transaction that was to release it, if there is one.
-
-        If that is rolled back later, the lease ends with its ttl.
-        """
-        if not self._kept.leaving or self._released:
-            return False
-        client._keeping.drop(self._kept.grant.attempt)  # noqa: SLF001
-        self._released = True
-        return True
-
-    def _releasing(self, client: BaseClient) -> Generator[Any, Any, None]:
-        """Release as a plan: check, ask, and raise if the lease was lost meanwhile."""
-        kept = self._kept
-        self._check_ours_to_release()
-        client._keeping.drop(kept.grant.attempt)  # noqa: SLF001
-        if kept.lost is not None and kept.lost.reason == CLIENT_CLOSED:
-            self._released = True
-            raise kept.lost.copy()
-        try:
-            answer: Released | NotHeld = yield from plans.release(
-                kept.grant, settings=client.settings, clock=boot_time, roll=random.random
-            )
-        except plans.Abandoned:  # it was asked for all the same, and must not be trusted any more
-            self._released = True
-            raise
-        except errors.StoreError as error:
-            if loss := self._loss():  # what the store has to say does not matter any more
-                raise loss.copy() from error
-            raise
-        self._released = True
-        if isinstance(answer, NotHeld):
-            if answer.why == "already" and kept.leaving:  # the transaction has committed
-                return
-            if answer.why == "already" and kept.lost is None:  # two at once
-                raise errors.NotHeld(self.key, "released already")
-            kept.lose(loss_reason(answer.why), by=answer.by, detail=answer.reason)
-        if kept.lost is not None:
-            client._keeping.tell(kept)  # noqa: SLF001
-            raise kept.lost.copy()
-        kept.tell = None  # it refers to us: without it nothing is left for the garbage collector
-
-
-def _whole(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
-        raise errors.SettingsError(f"{name} is {value!r}; it must be a whole number from 1 to {MOST}")
-    return value
-
-
-def with_note(error: BaseException, problem: errors.HoldfastError) -> None:
-    """Tell of a second problem without hiding the first."""
-    error.add_note(f"holdfast: while leaving the block, {problem}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.core.family import Failure, Link
     from holdfast.core.requests import Holder
 
 
@@ -107,6 +108,61 @@ class ReentryLimit(HoldfastError, RuntimeError):
         super().__init__(f"{key!r} has {holds} of at most {limit} holds by {owner} already: {hint}")
 
 
+class UpgradeRefused(HoldfastError, RuntimeError):
+    """The owner has the lock shared and wants it exclusive."""
+
+    def __init__(self, key: str, *, owner: str) -> None:
+        self.key = key
+        self.owner = owner
+        super().__init__(
+            f"{key!r} is held shared by {owner}, who asks for it exclusive: two who did that would wait for"
+            " each other for ever. Release it first, or take it exclusive and downgrade()"
+        )
+
+
+class CapacityMismatch(HoldfastError, ValueError):
+    """A semaphore has another number of permits than we believe, or fewer than we want to take."""
+
+    def __init__(self, key: str, *, permits: int, stored: int, take: int = 1) -> None:
+        self.key = key
+        self.permits = permits
+        self.stored = stored
+        self.take = take
+        if not stored:
+            text = f"nobody has said yet how many permits {key!r} has: pass permits="
+        elif permits and permits != stored:
+            text = (
+                f"{key!r} has {stored} permits, not {permits}: make all callers agree,"
+                " or change the number with resize()"
+            )
+        else:
+            text = f"{key!r} has {stored} permits, so nobody can take {take}"
+        super().__init__(text)
+
+
+class DeadlockDetected(HoldfastError, RuntimeError):
+    """We would have waited for ever: everybody in a circle waits for the next one."""
+
+    def __init__(self, key: str, cycle: tuple[Link, ...]) -> None:
+        self.key = key
+        self.cycle = cycle
+        circle = "; ".join(map(str, cycle))
+        super().__init__(
+            f"waiting for {key!r} closed a circle: {circle}; and so on. Release what you hold and try again,"
+            " or take several locks in one order: see hold_all()"
+        )
+
+
+class OperationFailed(HoldfastError, RuntimeError):
+    """The operation that we waited for has failed as often as it may."""
+
+    def __init__(self, key: str, failures: tuple[Failure, ...]) -> None:
+        self.key = key
+        self.failures = failures
+        last = f", at last that of {failures[-1]}" if failures else ""
+        super().__init__(f"{key!r} was given up: its last {len(failures)} attempts have failed{last}")
+
+
 class Closed(HoldfastError, RuntimeError):
     """The client was used after it was closed."""
 
@@ -160,6 +216,10 @@ CODES: dict[type[HoldfastError], tuple[int, int]] = {
     LeaseLost: (76, 410),
     NotHeld: (77, 409),
     ReentryLimit: (78, 409),
+    UpgradeRefused: (78, 409),
+    CapacityMismatch: (78, 409),
+    DeadlockDetected: (75, 409),
+    OperationFailed: (71, 409),
     Closed: (70, 503),
     InvalidKey: (64, 422),  # EX_USAGE
     SettingsError: (64, 422),

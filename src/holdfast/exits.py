@@ -24,8 +24,9 @@ GRACE = 2.0
 A_MOMENT = 0.002  # for the main thread to finish what it is doing
 
 _REQUESTING = tuple(
-    f"holdfast.{name}" for name in ("sync", "aio", "stdlock", "client", "keeping", "core", "stores")
+    f"holdfast.{name}" for name in ("sync", "aio", "stdlock", "client", "leases", "keeping", "core", "stores")
 )
+_CALLING = ("_wait", "guarded_function", "run_once")  # what waits, or runs a function of the user's
 
 
 class Leaving(Protocol):
@@ -120,7 +121,7 @@ def _is_busy_with_us(frame: FrameType | None) -> bool:
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module.startswith(_REQUESTING):
-            idle = frame.f_code.co_name in ("_wait", "guarded_function")
+            idle = frame.f_code.co_name in _CALLING
             return not idle or module.startswith("holdfast.stores")  # a store that waits has been asked
         frame = frame.f_back
     return False

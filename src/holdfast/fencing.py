@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from holdfast.client import BaseLease
 from holdfast.errors import LeaseLost, SettingsError
+from holdfast.leases import BaseLease
 from holdfast.stores.sql.callers import any_caller
 
 TABLE = "holdfast_fences"

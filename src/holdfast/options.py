@@ -8,14 +8,18 @@ from typing import Any, Literal, TypedDict, cast
 from holdfast import errors
 from holdfast.core import keys
 from holdfast.core.data import data
-from holdfast.core.settings import Seconds
+from holdfast.core.family import PLAIN, Mode, Terms
+from holdfast.core.settings import Seconds, seconds
+
+MOST = 2**31 - 1  # of anything that is counted
+MAX_DELAY = 86400.0
 
 OnBusy = Literal["wait", "skip", "raise"]
 OnLost = Callable[[errors.LeaseLost], None]
 
 
-class LeaseOptions(TypedDict, total=False):
-    """How a lock may be taken. See `Holdfast.hold`."""
+class BasicOptions(TypedDict, total=False):
+    """How a lock of any kind may be taken. See `Holdfast.hold`."""
 
     ttl: Seconds | None
     owner: str | None
@@ -23,10 +27,25 @@ class LeaseOptions(TypedDict, total=False):
     max_hold: Seconds | None
     renew: bool
     on_lost: OnLost | None
+    lock_delay: Seconds
+
+
+class LeaseOptions(BasicOptions, total=False):
+    """How a lock may be taken. See `Holdfast.hold`."""
+
+    mode: Literal["exclusive", "shared"]
+    permits: int | None
+    take: int
 
 
 class HoldOptions(LeaseOptions, total=False):
     """How a lock may be taken and waited for. See `Holdfast.hold`."""
+
+    timeout: Seconds | None
+
+
+class WaitOptions(BasicOptions, total=False):
+    """How a semaphore or an operation may be taken and waited for. See `Holdfast.hold`."""
 
     timeout: Seconds | None
 
@@ -60,10 +79,10 @@ class Guard:
         return self.key or f"{function.__module__}.{function.__qualname__}"
 
 
-def check_options(options: HoldOptions) -> None:
+def check_options(options: HoldOptions | WaitOptions, kind: type[Any] = HoldOptions) -> None:
     """Refuse a misspelt option where it is written, not where the lock is taken."""
-    if options and (unknown := options.keys() - HoldOptions.__optional_keys__):
-        known = ", ".join(sorted(HoldOptions.__optional_keys__))
+    if options and (unknown := options.keys() - kind.__optional_keys__):
+        known = ", ".join(sorted(kind.__optional_keys__))
         raise TypeError(f"unknown option {min(unknown)!r}; there are {known}")
 
 
@@ -78,3 +97,42 @@ def refuse_computed_key(function: Callable[..., Any]) -> None:
     """Tell ``@guarded`` without parentheses from a key function that was given as the key."""
     if getattr(function, "__name__", "") == "<lambda>":
         raise errors.SettingsError("a key that is computed from the arguments is given as key_from=")
+
+
+def terms_of(
+    mode: Mode,
+    permits: int | None,
+    take: int,
+    lock_delay: Seconds,
+    operation: bool,
+    max_attempts: int | None,
+) -> Terms:
+    """Check on what terms a caller wants a lock."""
+    if mode == "exclusive" and permits is None and take == 1 and not lock_delay and not operation:
+        return PLAIN
+    if mode not in ("exclusive", "shared"):
+        raise errors.SettingsError(f"mode is {mode!r}; it must be 'exclusive' or 'shared'")
+    delay = seconds(lock_delay, "lock_delay")
+    if delay > MAX_DELAY:
+        raise errors.SettingsError(f"lock_delay is {delay:g} s; at most {MAX_DELAY:g} s are allowed")
+    if max_attempts is not None:
+        whole(max_attempts, "max_attempts")
+    if permits is None:
+        if take != 1:
+            raise errors.SettingsError("take= is for semaphores: say permits= too, or use semaphore()")
+        return Terms(mode=mode, delay=delay, operation=operation, max_attempts=max_attempts or 0)
+    if permits != 0:
+        whole(permits, "permits")
+    whole(take, "take")
+    if mode != "exclusive":
+        raise errors.SettingsError("a lock has a mode or permits, not both")
+    if permits and take > permits:
+        raise errors.SettingsError(f"take is {take}, and there are only {permits} permits")
+    return Terms(mode="permits", take=take, permits=permits, delay=delay)
+
+
+def whole(value: object, name: str) -> int:
+    """Return *value* if it can count something."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+        raise errors.SettingsError(f"{name} is {value!r}; it must be a whole number from 1 to {MOST}")
+    return value

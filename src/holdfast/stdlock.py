@@ -6,12 +6,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from holdfast import errors, identity
-from holdfast.client import with_note
 from holdfast.core.settings import Seconds
+from holdfast.leases import with_note
 
 if TYPE_CHECKING:
-    from holdfast.aio import AsyncHoldfast, AsyncLease
-    from holdfast.sync import Holdfast, Lease
+    from holdfast.aio import AsyncHoldfast
+    from holdfast.aio_leases import AsyncLease
+    from holdfast.sync import Holdfast
+    from holdfast.sync_leases import Lease
 
 
 class Lock:

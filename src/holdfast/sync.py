@@ -3,47 +3,52 @@
 from __future__ import annotations
 
 import functools
-import math
 import queue
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from holdfast import errors, exits
-from holdfast.client import BaseClient, BaseLease, Wish, with_note
+from holdfast.client import BaseClient, Wish
 from holdfast.clock import boot_time
+from holdfast.core import keys
 from holdfast.core.data import replace
 from holdfast.core.events import Event, HistoryLevel
-from holdfast.core.keeper import Kept
 from holdfast.core.plans import Abandoned, Plan, Wait, ask
 from holdfast.core.requests import (
     Acquire,
     Broken,
+    Done,
     Granted,
     List,
     LockState,
     LockView,
-    NotHeld,
     Queued,
     Request,
+    Resized,
     Signal,
     Swept,
+    Watch,
     Withdraw,
 )
-from holdfast.core.settings import Seconds, Settings
+from holdfast.core.settings import Seconds, Settings, seconds
+from holdfast.operations import Operation, run_once
 from holdfast.options import (
     Guard,
     HoldOptions,
     LeaseOptions,
     OnBusy,
+    WaitOptions,
     check_options,
     check_try_options,
     refuse_computed_key,
 )
+from holdfast.several import HoldAll
 from holdfast.stdlock import Lock
+from holdfast.sync_leases import Guarded, Hold, Lease
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -82,9 +87,119 @@ class Holdfast(BaseClient):
           thread owns it.
         - *limit*: how often the owner may enter again; 1 for not at all.
         - *on_lost*: called with the `LeaseLost` when that happens, from the keeper's thread.
+        - *mode*: ``shared`` to hold it together with others who have it shared.
+        - *lock_delay*: if the lease runs out unreleased, nobody gets the lock for this long: for resources
+          that cannot check tokens, and need time to finish what a dead holder has begun.
+        - *permits*, *take*: see `semaphore`.
         """
         check_options(options)
         return Hold(self, key, options)
+
+    def hold_all(self, keys: Iterable[str], **options: Unpack[HoldOptions]) -> HoldAll:
+        """Hold several locks for the time of a ``with`` block: all of them, or none.
+
+        They are taken in the order of their keys, so that two who want the same ones never wait for each
+        other. *timeout* is for all together.
+        """
+        check_options(options)
+        return HoldAll(self, keys, options)
+
+    def semaphore(
+        self, key: str, permits: int | None = None, take: int = 1, **options: Unpack[WaitOptions]
+    ) -> Hold:
+        """Hold *take* of the *permits* of a semaphore for the time of a ``with`` block.
+
+        The store remembers how many there are: whoever says another number gets `CapacityMismatch`. Without
+        *permits* it is as many as the store says.
+        """
+        check_options(options, WaitOptions)
+        return Hold(self, key, {"mode": "exclusive", **options, "permits": permits or 0, "take": take})
+
+    def resize(self, key: str, permits: int, *, by: str | None = None) -> Resized:
+        """Change how many permits a semaphore has. Nobody who has some loses them."""
+        return self._ask(self._resizing(key, permits, by))
+
+    def operation(
+        self,
+        name: str,
+        resource: str,
+        *,
+        exclusive: bool = False,
+        max_attempts: int | None = None,
+        **options: Unpack[WaitOptions],
+    ) -> Operation:
+        """Do something once for all who want it: ``with locks.operation("pull", "model-7b") as pull:``.
+
+        Inside the block `Operation.todo` tells whether it is ours to do. If it is, leaving the block tells
+        all others that it is done (with what `Operation.succeed` was given), or with an exception that it
+        failed, and then the next one is to do it. If it is not, somebody did it while we waited, and
+        `Operation.result` is what they passed on. One does it at a time; it may be done more than once.
+
+        - *exclusive*: not beside other operations on this resource that say so. Whoever gives up while it
+          waits for those has failed.
+        - *max_attempts*: after so many failures all who wait get `OperationFailed`.
+        """
+        check_options(options, WaitOptions)
+        return Operation(
+            self,
+            keys.operation(name, resource),
+            exclusive=exclusive,
+            max_attempts=max_attempts,
+            options=options,
+        )
+
+    def run_once(
+        self,
+        key: str,
+        do: Callable[[], T],
+        *,
+        ready: Callable[[], Any] | None = None,
+        exclusive: bool = False,
+        max_attempts: int | None = None,
+        **options: Unpack[WaitOptions],
+    ) -> T | Any:
+        """Have *do* called by one of all who ask, and return what it returned, whoever called it.
+
+        *ready* tells whether it is there already: it is asked before we wait, after every grant and when
+        somebody else was done. If it is, *do* is not called, and None is returned unless somebody has just
+        passed something on. The other options are those of `operation`.
+        """
+        check_options(options, WaitOptions)
+        timeout = options.get("timeout")
+        until = None if timeout is None else boot_time() + seconds(timeout, "timeout")
+
+        def operation() -> Operation:
+            left = options.copy()
+            if until is not None:
+                left["timeout"] = max(until - boot_time(), 0.0)
+            return Operation(self, key, exclusive=exclusive, max_attempts=max_attempts, options=left)
+
+        return run_once(operation, do, ready)
+
+    def watch(
+        self, pattern: str, *, after: int | None = None, timeout: Seconds | None = None
+    ) -> Iterator[Event]:
+        """Yield what happens to a key, or with ``prefix*`` to all keys that begin so, as it happens.
+
+        What there is to see depends on the *history* setting of the clients that use the locks; of
+        operations it is everything. *after*: go on behind the event with this `Event.id`, nothing missed and
+        nothing twice (0: from the oldest that is kept; None: from now). *timeout*: end after this long
+        without an event.
+        """
+        request = self._watching(pattern, after)
+        quiet = None if timeout is None else seconds(timeout, "timeout")
+        if after is None:
+            request = replace(request, after=self._run(self._awaiting_events(request, None)).after)
+        return self._events(request, quiet)
+
+    def _events(self, request: Watch, quiet: float | None) -> Iterator[Event]:
+        while True:
+            until = None if quiet is None else boot_time() + quiet
+            feed = self._run(self._awaiting_events(request, until))
+            yield from feed.events
+            if not feed.events:
+                return
+            request = replace(request, after=feed.after)
 
     def acquire(self, key: str, *, within: Any = None, **options: Unpack[HoldOptions]) -> Lease:
         """Take the lock until `Lease.release`. The options are those of `hold`.
@@ -205,17 +320,11 @@ class Holdfast(BaseClient):
     ) -> Broken | None:
         """Take a lock away from its holder, who is told, and write it into the history.
 
-        With *token* only that lease is broken. None if there was nothing to break.
+        With *token* only that lease is broken, else all that are there now. None if there was nothing to
+        break.
         """
         request = self._breaking(key, reason, by, token)
-        if token is None:
-            # Name the lease that is there now: asked twice, or too late, it must not break the next one.
-            view = self._ask(self._inspecting(key))
-            if view is None or view.state != "held":
-                return None
-            request = replace(request, token=view.token)
-        answer = self._ask(request)
-        return answer if isinstance(answer, Broken) else None
+        return next(iter(self._run(self._breaking_leases(request))), None)
 
     def sweep(self, *, limit: int = 1000) -> Swept:
         """Settle and forget everything that is over, in batches of *limit*. Return the totals."""
@@ -246,10 +355,16 @@ class Holdfast(BaseClient):
     # Running plans.
 
     def _acquire(self, wish: Wish, within: Any = None) -> Lease:
+        return cast("Lease", self._obtain(wish, within))
+
+    def _obtain(self, wish: Wish, within: Any = None) -> Lease | Done:
+        """Take a lock; or learn that it is an operation that was done while we waited."""
         plan = self._acquiring(wish)
         attempt = wish.request.attempt
         try:
             grant = self._run(plan, within)
+            if isinstance(grant, Done):
+                return grant
             attempt = grant.attempt  # it may be a successor of the one we began with
             lease = Lease(self, self._keep(grant, wish), wish)
             if exits.told_to_end:
@@ -294,7 +409,7 @@ class Holdfast(BaseClient):
                         if isinstance(step, Acquire) and step.wait and step.attempt != waiting:
                             self._stop_waiting(waiting)
                             waiting = step.attempt
-                            self._mailboxes[waiting] = queue.SimpleQueue()
+                            self._mailboxes[waiting] = step.key, queue.SimpleQueue()
                         self._check_open()
                         if within is not None and isinstance(step, Acquire):
                             result = self._store.execute_within(within, step)
@@ -318,7 +433,7 @@ class Holdfast(BaseClient):
             self._stop_waiting(waiting)
 
     def _wait(self, step: Wait) -> Signal | None:
-        mailbox = self._mailboxes.get(step.attempt) or queue.SimpleQueue[Signal]()
+        _, mailbox = self._mailboxes.get(step.attempt) or ("", queue.SimpleQueue[Signal]())
         assert isinstance(mailbox, queue.SimpleQueue)
         timeout = None if step.until is None else max(step.until - boot_time(), 0.0)
         if timeout is not None:
@@ -349,159 +464,3 @@ class Holdfast(BaseClient):
             pass
         if self._closed:
             self._store.close()  # asking has opened it again
-
-
-class Lease(BaseLease):
-    """A lock that we hold. As a context manager it is released at the end of the block."""
-
-    def __init__(self, client: Holdfast, kept: Kept, wish: Wish) -> None:
-        super().__init__(kept, wish)
-        self._client = client
-        kept.tell = self._tell
-
-    @property
-    def lost(self) -> Lost:
-        """An event to wait for: set when the lease is lost."""
-        lost: Lost = self.__dict__.setdefault("_lost", Lost(self._kept))  # atomic: one for all threads
-        return lost
-
-    def fence(self, connection: Any) -> None:
-        """Make the transaction that is open on *connection* safe: nobody else gets the lock before it ends.
-
-        Raise `LeaseLost` if somebody may have it already. Call it before the transaction's first read, and
-        whatever pauses and clocks do, no update is lost. *connection* is one to the store's own database, of
-        psycopg, PyMySQL, mysqlclient, sqlite3 or SQLAlchemy. In SQLite all other writers of the file wait.
-        """
-        if isinstance(answer := self._within(connection, self._fencing()), NotHeld):
-            self._lose_in_transaction(self._client, answer)
-
-    def release(self, *, within: Any = None) -> None:
-        """Give the lock back. Raise `LeaseLost` if we had lost it, `NotHeld` if it is not ours to release.
-
-        *within*: a connection with an open transaction. The lock is released when that commits; if it is
-        rolled back, we still hold it.
-        """
-        if within is None:
-            self._client._run(self._releasing(self._client))  # noqa: SLF001
-        elif isinstance(answer := self._within(within, self._leaving()), NotHeld):
-            self._lose_in_transaction(self._client, answer)
-        else:
-            self._left()
-
-    def _within(self, connection: Any, request: Request[A]) -> A:
-        self._client._check_open()  # noqa: SLF001
-        return self._client._store.execute_within(connection, request)  # noqa: SLF001
-
-    def __enter__(self) -> Lease:
-        self.check()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._leave_to_transaction(self._client):
-            return
-        try:
-            self.release()
-        except errors.HoldfastError as problem:
-            if error is None:
-                raise
-            with_note(error, problem)
-        except BaseException:
-            self._forget()
-            raise
-
-    def _forget(self) -> None:
-        """Give it back without a word, when an interrupt has hit while leaving the block."""
-        self._client._forget(self.key, self._kept.grant.attempt)  # noqa: SLF001
-        self._released = True
-
-    def _tell(self) -> None:
-        if lost := self.__dict__.get("_lost"):
-            lost.set()
-        self._report_loss()
-
-
-class Lost(threading.Event):
-    """Set once a lease is lost; it also says so when nobody had the time to set it yet."""
-
-    def __init__(self, kept: Kept) -> None:
-        super().__init__()
-        self._kept = kept
-
-    def is_set(self) -> bool:
-        """Tell whether the lease is lost, by the clock and not only by what was noticed."""
-        return super().is_set() or self._kept.loss(boot_time()) is not None
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the lease is lost, at most *timeout* seconds; tell whether it is."""
-        until = math.inf if timeout is None else boot_time() + timeout
-        while not self.is_set() and (now := boot_time()) < until:
-            # Not longer than the lease can be trusted: whoever should set us may be waiting for the store.
-            super().wait(min(until, self._kept.trusted_until, now + threading.TIMEOUT_MAX) - now)
-        return self.is_set()
-
-
-class Hold:
-    """What `Holdfast.hold` returns: acquires on entering the block, releases on leaving it."""
-
-    def __repr__(self) -> str:
-        return f"<Hold {self._key!r} {self._lease or 'not entered'}>"
-
-    def __init__(self, client: Holdfast, key: str, options: HoldOptions) -> None:
-        self._client = client
-        self._key = key
-        self._options = options
-        self._lease: Lease | None = None
-
-    def __enter__(self) -> Lease:
-        if self._lease is not None:
-            raise errors.SettingsError(f"this hold of {self._key!r} was entered before; call hold() again")
-        wish = self._client._wish(self._key, **self._options)  # noqa: SLF001
-        try:
-            self._lease = lease = self._client._acquire(wish)  # noqa: SLF001
-            return lease
-        except errors.HoldfastError:
-            raise
-        except BaseException:  # an interrupt that hit here would leave a lease that nobody has
-            self._client._forget(self._key, wish.request.attempt)  # noqa: SLF001
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if self._lease is not None:
-                self._lease.__exit__(kind, error, traceback)
-        except errors.HoldfastError:
-            raise
-        except BaseException:
-            self._forget()
-            raise
-
-    def _forget(self) -> None:
-        """Give it back without a word, after an interrupt."""
-        if self._lease is not None:
-            self._lease._forget()  # noqa: SLF001
-
-
-class Guarded(Hold):
-    """A hold around a guarded function: None instead of a lease if it is to be skipped."""
-
-    def __init__(self, client: Holdfast, key: str, options: HoldOptions, on_busy: OnBusy) -> None:
-        super().__init__(client, key, options)
-        self._skip = on_busy == "skip"
-
-    def __enter__(self) -> Lease | None:  # type: ignore[override]
-        try:
-            return super().__enter__()
-        except errors.LockTimeout:
-            if self._skip:
-                return None
-            raise

@@ -4,7 +4,20 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import assert_type
 
-from holdfast import AsyncHoldfast, AsyncLease, Broken, Event, Holdfast, Lease, LockView, Swept
+from holdfast import (
+    AsyncHoldfast,
+    AsyncLease,
+    AsyncOperation,
+    Broken,
+    Event,
+    Holdfast,
+    Lease,
+    Leases,
+    LockView,
+    Operation,
+    Resized,
+    Swept,
+)
 
 
 def threads(locks: Holdfast) -> None:
@@ -19,6 +32,16 @@ def threads(locks: Holdfast) -> None:
     assert_type(locks.history("a"), tuple[Event, ...])
     assert_type(locks.break_lock("a", reason="stuck"), Broken | None)
     assert_type(locks.sweep(), Swept)
+    assert_type(locks.resize("a", 4), Resized)
+    assert_type(locks.watch("a:*", after=7, timeout=1), Iterator[Event])
+    with locks.hold("a", mode="shared", lock_delay=5) as reader, locks.semaphore("b", 4, take=2) as permits:
+        assert_type(reader, Lease)
+        assert_type(permits, Lease)
+    with locks.hold_all(["a", "b"]) as leases:
+        assert_type(leases, Leases[Lease])
+    with locks.operation("pull", "a", exclusive=True, max_attempts=3) as pull:
+        assert_type(pull, Operation)
+        assert_type(pull.todo, bool)
 
     @locks.guarded("a")
     def waits(n: int) -> str:
@@ -50,6 +73,9 @@ async def tasks(locks: AsyncHoldfast) -> None:
     assert_type(await locks.acquire("a"), AsyncLease)
     assert_type(await locks.try_acquire("a"), AsyncLease | None)
     assert_type(locks.list(), AsyncIterator[LockView])
+    assert_type(locks.watch("a:*"), AsyncIterator[Event])
+    async with locks.operation("pull", "a") as pull:
+        assert_type(pull, AsyncOperation)
 
     @locks.guarded("a", on_busy="skip")
     async def skips(n: int) -> str:

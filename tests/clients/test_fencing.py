@@ -369,3 +369,106 @@ def test_asyncio_drivers_can_fence_as_well(postgres_locks):
         await engine.dispose()
 
     asyncio.run(main())
+
+
+# What a transaction has read before must not decide: at REPEATABLE READ it still reads that.
+
+
+def test_a_lock_that_was_taken_since_the_transaction_began_is_not_taken_again(place, locks, connection):
+    locks.acquire("nightly", owner="before").release()
+    place.run(connection, "SELECT balance FROM account")
+    holder = locks.acquire("nightly", owner="holder")
+    with pytest.raises(LockTimeout):
+        locks.acquire("nightly", owner="me", within=connection)
+    connection.rollback()
+    holder.check()
+    holder.release()
+
+
+def test_a_release_in_a_transaction_forgets_none_of_those_who_queued_meanwhile(place, locks, connection):
+    lease = locks.acquire("nightly", owner="me")
+    lease.fence(connection)
+    place.run(connection, "SELECT balance FROM account")
+    served: list[int] = []
+
+    def wait(n: int) -> None:
+        with Holdfast(place.url, settings=QUICK) as mine, mine.hold("nightly", timeout=20):
+            served.append(n)
+
+    waiting = []
+    if not place.url.startswith("sqlite"):  # there nobody can queue while somebody fences
+        for n in range(3):
+            waiting.append(threading.Thread(target=wait, args=(n,)))
+            waiting[-1].start()
+            eventually(lambda n=n: locks.inspect("nightly").waiting == n + 1)
+    lease.release(within=connection)
+    connection.commit()
+    for each in waiting:
+        each.join()
+    assert served == list(range(len(waiting)))
+    view = locks.inspect("nightly")
+    assert (view.state, view.waiting) == ("free", 0)
+
+
+def test_a_reader_that_leaves_in_a_transaction_takes_no_other_reader_with_it(place, locks, connection):
+    first = locks.acquire("table", owner="first", mode="shared")
+    if place.url.startswith("mysql"):
+        place.run(connection, "SELECT balance FROM account")
+    second = locks.acquire("table", owner="second", mode="shared")
+    first.release(within=connection)
+    connection.commit()
+    assert locks.try_acquire("table", owner="writer") is None
+    second.check()
+    second.release()
+    locks.acquire("table", owner="writer", timeout=0).release()
+
+
+def test_what_a_transaction_has_done_to_a_lock_itself_counts(place, locks, connection):
+    outer = locks.acquire("nightly", owner="me", within=connection)
+    inner = locks.acquire("nightly", owner="me", within=connection)
+    assert inner.token == outer.token
+    inner.release(within=connection)
+    outer.release(within=connection)
+    connection.commit()
+    view = locks.inspect("nightly")
+    assert (view.state, view.holds) == ("free", 0)
+
+
+def test_a_permit_that_is_given_back_in_a_transaction_goes_to_who_waits(place, locks, connection):
+    """Nobody is handed it before the commit, and another permit is still held then."""
+    first = locks.acquire("gpu", owner="first", permits=2)
+    second = locks.acquire("gpu", owner="second", permits=2)
+    with Holdfast(place.url, settings=QUICK) as elsewhere:
+        waiting: list[Any] = []
+        waiter = threading.Thread(
+            target=lambda: waiting.append(elsewhere.acquire("gpu", permits=2, owner="third"))
+        )
+        waiter.start()
+        eventually(lambda: locks.inspect("gpu").waiting == 1)
+        first.release(within=connection)
+        connection.commit()
+        waiter.join(30)
+        assert waiting
+        second.check()
+        waiting[0].release()
+    second.release()
+
+
+def test_readers_come_in_after_a_downgrade_in_a_fenced_transaction(place, locks, connection):
+    lease = locks.acquire("table", owner="writer")
+    with Holdfast(place.url, settings=QUICK) as elsewhere:
+        waiting: list[Any] = []
+        reader = threading.Thread(
+            target=lambda: waiting.append(elsewhere.acquire("table", mode="shared", owner="reader"))
+        )
+        reader.start()
+        eventually(lambda: locks.inspect("table").waiting == 1)
+        lease.fence(connection)
+        if place.url.startswith("sqlite"):  # there nobody else writes while somebody fences
+            connection.commit()
+        lease.downgrade()
+        connection.commit()
+        reader.join(30)
+        assert waiting
+        waiting[0].release()
+    lease.release()

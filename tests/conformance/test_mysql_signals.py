@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from holdfast.core.family import Outcome, Terms
 from holdfast.core.requests import Acquire, Break, Client, Granted, Queued, Release, Signal
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
@@ -84,6 +85,73 @@ def test_a_broken_lease_and_a_new_head_are_told_with_what_they_need(stores):
     while mine._fetch("signals", instance=OTHER_CLIENT.instance) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert mine._fetch("signals", instance=OTHER_CLIENT.instance) == []
+
+
+def ask_for(store, client: Client, attempt: str, terms: Terms, *, wait: bool = False):
+    return store.execute(Acquire("k", attempt, attempt, 60.0, client, wait=wait, terms=terms))
+
+
+def nothing_more(arrived: queue.Queue[Signal]) -> bool:
+    try:
+        arrived.get(timeout=0.2)
+    except queue.Empty:
+        return True
+    return False
+
+
+def test_those_whose_holds_are_not_in_the_row_are_told_too_and_once(stores):
+    """P8: the listener finds by itself only what is in a lock's own row."""
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
+    token = ask(mine, CLIENT, "a-1").token
+    for attempt in ("b-1", "c-1"):
+        assert isinstance(ask_for(other, OTHER_CLIENT, attempt, Terms(mode="shared"), wait=True), Queued)
+    mine.execute(Release("k", "a-1", token))
+    told = {arrived.get(timeout=SOON) for _ in range(2)}
+    assert told == {Signal("granted", "k", "b-1"), Signal("granted", "k", "c-1")}
+    assert nothing_more(arrived)
+
+
+def test_a_grant_by_the_slow_path_is_told_once(stores):
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
+    ask(mine, CLIENT, "a-1")
+    ask(other, OTHER_CLIENT, "b-1", wait=True)
+    mine.execute(Break("k", "olga", "stuck"))
+    assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
+    assert nothing_more(arrived)
+
+
+def test_one_reader_alone_is_told_too_and_once(stores):
+    """Its hold is the only one, and still not in the row."""
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
+    token = ask(mine, CLIENT, "a-1").token
+    assert isinstance(ask_for(other, OTHER_CLIENT, "b-1", Terms(mode="shared"), wait=True), Queued)
+    mine.execute(Release("k", "a-1", token))
+    assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
+    assert nothing_more(arrived)
+
+
+def test_the_end_of_an_operation_is_told_once_to_all_of_a_client(stores):
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
+    operation = Terms(operation=True)
+    token = ask_for(mine, CLIENT, "a-1", operation).token
+    for attempt in ("b-1", "c-1"):
+        assert isinstance(ask_for(other, OTHER_CLIENT, attempt, operation, wait=True), Queued)
+    mine.execute(Release("k", "a-1", token, outcome=Outcome(True, "7")))
+    assert arrived.get(timeout=SOON) == Signal("over", "k", "")
+    assert nothing_more(arrived)
+
+
+def test_many_listeners_that_are_gone_are_no_hindrance(stores):
+    """A hint that fails ends the text that it came with. The rest is sent again, however often."""
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
+    operation = Terms(operation=True)
+    token = ask_for(mine, CLIENT, "a-1", operation).token
+    gone = [Client(f"g-{number:04}", "gamma", number) for number in range(600)]
+    for client in gone:
+        assert isinstance(ask_for(mine, client, f"w-{client.pid}", operation, wait=True), Queued)
+    assert isinstance(ask_for(other, OTHER_CLIENT, "b-1", operation, wait=True), Queued)
+    mine.execute(Release("k", "a-1", token, outcome=Outcome(True, "7")))
+    assert arrived.get(timeout=SOON) == Signal("over", "k", "")
 
 
 def test_nothing_is_written_for_somebody_who_does_not_listen(stores):

@@ -13,12 +13,15 @@ import psycopg
 import pytest
 
 from holdfast import AsyncHoldfast, Holdfast, LeaseLost, OutcomeUnknown
+from holdfast.core.data import replace
+from holdfast.core.family import Outcome, Terms
 from holdfast.core.requests import (
     Acquire,
     Break,
     Busy,
     Client,
     Granted,
+    Inspect,
     Queued,
     Release,
     Released,
@@ -30,7 +33,7 @@ from holdfast.core.requests import (
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, StoreOptions
 from holdfast.stores.postgres import store as postgres
-from holdfast.stores.postgres.session import PostgresSession
+from holdfast.stores.postgres.session import END, PostgresSession
 from holdfast.stores.sql.options import split_url
 from holdfast.stores.sql.run import Row
 from holdfast.stores.sql.session import Batch
@@ -281,6 +284,15 @@ def test_a_grant_is_on_the_disk_when_it_is_answered_and_a_release_need_not_be(re
         assert isinstance(take(with_history, "d-1"), Granted)
         assert unflushed() == 0
         with_history.close()
+        for outcome in (Outcome(True, "1"), Outcome(False, "no")):
+            key, terms = f"pull:{outcome.text}", Terms(operation=True, max_attempts=1)
+            doer = Acquire(key, "e-1", "e-1", 60.0, CLIENT, terms=terms)
+            done = store.execute(doer)
+            assert isinstance(done, Granted)
+            store.execute(replace(doer, attempt="f-1", owner="f-1", wait=True))
+            told = store.execute(Release(key, "e-1", done.token, retire=True, outcome=outcome))
+            assert told == Released(told=1)
+            assert unflushed() == 0  # a completion that others had seen was lost in a crash
         store.close()
 
 
@@ -348,6 +360,32 @@ def test_nobody_is_woken_before_the_commit(make_store, monkeypatch):
     monkeypatch.setattr(PostgresSession, "send", spy)
     assert store.execute(Break(KEY, "stuck", "olga")).next == "b-1"
     assert sent.index("commit") < sent.index("notify")
+
+
+def test_a_release_by_the_fast_path_leaves_readers_to_the_slow_one(store):
+    """There may be more than one of them, and what they hold is not in the row."""
+    token = take(store, "a-1").token
+    for reader in ("b-1", "c-1"):
+        asked = Acquire(KEY, reader, reader, 60.0, CLIENT, wait=True, terms=Terms(mode="shared"))
+        assert isinstance(store.execute(asked), Queued)
+    assert store.execute(Release(KEY, "a-1", token)) == Released(0, next="b-1")
+    assert [holder.owner for holder in store.execute(Inspect(KEY)).holders] == ["b-1", "c-1"]
+
+
+def test_who_joins_a_queue_looks_for_a_circle_behind_the_commit(make_store, monkeypatch):
+    """Two who join each other's queues at once would not see each other's tickets before."""
+    sent: list[str] = []
+    send = PostgresSession.send
+
+    def spy(session: PostgresSession, batch: Batch, /, *, commits: bool = False) -> list[list[Row]]:
+        sent.extend(name for name, _ in batch)
+        return send(session, batch, commits=commits)
+
+    store = make_store()
+    take(store, "a-1")
+    monkeypatch.setattr(PostgresSession, "send", spy)
+    assert isinstance(take(store, "b-1", wait=True), Queued)
+    assert sent == ["lock_row", "join_queue", END, "is_waited_for", END]
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])

@@ -32,8 +32,12 @@ def plan(connection: sqlite3.Connection, name: str) -> list[str]:
 
 
 def scans(lines: list[str]) -> list[str]:
-    """Return the lines that read a whole table; made-up rows are none."""
-    harmless = {"SCAN CONSTANT ROW"}
+    """Return the lines that read a whole table; made-up rows and lists that were given are none.
+
+    Nor is the index of events without a place: it has no others, and LIMIT bounds how many are read.
+    """
+    harmless = {"SCAN CONSTANT ROW", "SCAN holdfast_history USING INDEX holdfast_history_unplaced"}
+    harmless |= {line for line in lines if re.match(r"SCAN \w+ VIRTUAL TABLE", line)}
     made_up = ("CO-ROUTINE ", "MATERIALIZE ")
     harmless |= {f"SCAN {line.partition(' ')[2]}" for line in lines if line.startswith(made_up)}
     return [line for line in lines if line.startswith("SCAN") and line not in harmless]
@@ -62,12 +66,21 @@ def test_walks_begin_after_the_cursor_and_need_no_sorting(connection, name):
     ("name", "index"),
     [
         ("list_by_owner", "holdfast_locks_by_owner (owner=? AND lock_key>?"),
+        ("list_by_owner", "holdfast_holds_by_owner (owner=? AND lock_key>?"),
+        ("is_waited_for", "holdfast_locks_by_owner (owner=?"),
+        ("is_waited_for", "holdfast_holds_by_owner (owner=?"),
+        ("find_ticket", "holdfast_tickets_by_attempt (lock_key=? AND attempt=?"),
+        ("all_tickets", "PRIMARY KEY (lock_key=?"),
+        ("read_outcome", "PRIMARY KEY (lock_key=? AND token=?"),
+        ("outcomes_before", "holdfast_outcomes_by_time (until_at<?"),
+        ("feed_new", "holdfast_history_unplaced"),
+        ("feed_place", "PRIMARY KEY (lock_key=? AND number=?"),
+        ("feed_read", "holdfast_history_by_feed (feed>?"),
         ("sweep_expired", "holdfast_locks_by_expiry (expires_at<?"),
         ("ended_before", "holdfast_ended_by_time (until_at<?"),
         ("history_before", "holdfast_history_by_time (at<?"),
         ("renew_lease", "PRIMARY KEY (lock_key=?"),
         ("refresh_ticket", "holdfast_tickets_by_attempt (lock_key=? AND attempt=?"),
-        ("find_ticket", "holdfast_tickets_by_attempt (lock_key=? AND attempt=?"),
         ("queue_head", "PRIMARY KEY (lock_key=?"),
         ("tickets_before", "PRIMARY KEY (lock_key=? AND number<?"),
         ("history", "PRIMARY KEY (lock_key=?"),
@@ -83,7 +96,20 @@ def test_a_statement_uses_the_index_made_for_it(connection, name, index):
 
 
 @pytest.mark.parametrize(
-    "name", ["renew_lease", "refresh_ticket", "waited_for", "acquire", "release", "read_lock"]
+    "name",
+    [
+        "renew_lease",
+        "refresh_ticket",
+        "waited_for",
+        "acquire",
+        "release",
+        "read_lock",
+        "is_waited_for",
+        "wanted_by",
+        "holds_at",
+        "tickets_at",
+        "feed_read",
+    ],
 )
 def test_statistics_of_a_small_table_do_not_mislead_the_planner(connection, name):
     """An application that shares the file may run ANALYZE or PRAGMA optimize when our tables are small."""

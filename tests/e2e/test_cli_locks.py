@@ -1,4 +1,7 @@
-"""`holdfast ls`, `show`, `break`, `sweep`, `schema`, and what all commands have in common."""
+"""`holdfast ls`, `show`, `break`, `sweep`, `schema`, and what all commands have in common.
+
+What they say of shared locks, semaphores and operations is in `test_cli_family`.
+"""
 
 import json
 import os
@@ -107,12 +110,15 @@ def test_ls_json_has_all_there_is(locks):
         "token": lease.token,
         "holds": 1,
         "waiting": 0,
+        "mode": "exclusive",
+        "permits": 0,
         "holder": {
             "owner": "me",
             "host": os.uname().nodename,
             "pid": os.getpid(),
             "token": lease.token,
             "claimed": True,
+            "take": 1,
         },
     }
 
@@ -268,7 +274,7 @@ def test_schema_is_looked_at_made_and_dropped(url, tmp_path):
     assert "version 1, up to date" in output("schema", "apply")
     assert "CREATE TABLE holdfast_locks" in output("schema", "print")
     assert holdfast("schema", "drop", stdin=subprocess.DEVNULL).returncode == 64
-    assert "dropped 6 tables" in output("schema", "drop", "--yes")
+    assert "dropped 8 tables" in output("schema", "drop", "--yes")
     assert "no holdfast tables" in output("schema", "status")
 
 

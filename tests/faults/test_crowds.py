@@ -126,11 +126,14 @@ def test_a_holding_process_does_not_poll(house: House) -> None:
     (holder,) = house.workers(1)
     holder.acquire(ttl=600)
     holder.until_reachable()
-    cpu, switches = ticks(holder.pid)
-    time.sleep(1.0)
-    cpu_after, switches_after = ticks(holder.pid)
-    assert switches_after - switches <= 3
-    assert cpu_after - cpu <= 2
+
+    def is_quiet() -> bool:
+        cpu, switches = ticks(holder.pid)
+        time.sleep(1.0)
+        cpu_after, switches_after = ticks(holder.pid)
+        return switches_after - switches <= 3 and cpu_after - cpu <= 2
+
+    eventually(is_quiet)  # on a busy machine it may still be finishing what it began
 
 
 @pytest.mark.parametrize("length", [90, 200, 240])

@@ -10,6 +10,7 @@ from tests.mutants.mutants import Mutant
 POSTGRES = "stores/postgres/statements.sql"
 POSTGRES_SCHEMA = "stores/postgres/schema/001_locks.sql"
 POSTGRES_SESSION = "stores/postgres/session.py"
+POSTGRES_STORE = "stores/postgres/store.py"
 MYSQL = "stores/mysql/statements.sql"
 MYSQL_SCHEMA = "stores/mysql/schema/001_locks.sql"
 MYSQL_SESSION = "stores/mysql/session.py"
@@ -23,6 +24,7 @@ ON_POSTGRES = "tests/conformance/test_postgres.py::TestPostgres::test_{}[sync]"
 POSTGRES_ROWS = "tests/conformance/test_postgres_rows.py::test_{}"
 ON_MYSQL = "tests/conformance/test_mysql.py::TestMySQL::test_{}[sync]"
 MYSQL_ROWS = "tests/conformance/test_mysql_rows.py::test_{}"
+MYSQL_SIGNALS = "tests/conformance/test_mysql_signals.py::test_{}"
 FENCING = "tests/clients/test_fencing.py::test_{}"
 STANDBY = "tests/faults/test_failover.py::test_a_cancelled_wait_for_the_standby_is_not_a_yes[{}]"
 
@@ -64,7 +66,7 @@ SERVER_MUTANTS = (
         "store rules",
         POSTGRES,
         (
-            ("AND (owner IS NOT NULL OR waiters > 0))", "AND (expires_at > t.now OR waiters > 0))"),
+            ("AND (owner IS NOT NULL OR waiters > 0 OR", "AND (expires_at > t.now OR waiters > 0 OR"),
             (
                 " WHERE l.owner IS NULL AND l.waiters = 0 AND l.last_attempt",
                 f" WHERE (l.owner IS NULL OR l.expires_at <= {PG_NOW}) AND l.waiters = 0 AND l.last_attempt",
@@ -176,6 +178,18 @@ SERVER_MUTANTS = (
         "14, P2",
         SERVER,
         (("lazily=lambda answer: isinstance(answer, Queued),", "lazily=lambda answer: True,"),),
+        POSTGRES_ROWS.format("a_grant_is_on_the_disk_when_it_is_answered_and_a_release_need_not_be"),
+    ),
+    Mutant(
+        "servers: the outcome of an operation need not reach the disk",
+        "14",
+        SERVER,
+        (
+            (
+                "request.outcome is None and not (isinstance(answer, Released) and answer.told)",
+                "True or answer",
+            ),
+        ),
         POSTGRES_ROWS.format("a_grant_is_on_the_disk_when_it_is_answered_and_a_release_need_not_be"),
     ),
     # Giving it back, and keeping it.
@@ -363,11 +377,11 @@ SERVER_MUTANTS = (
         POSTGRES,
         (
             (
-                "  FROM holdfast_locks\n WHERE lock_key = :key AND claimed = 0 AND owner",
+                "  FROM holdfast_locks\n WHERE lock_key = :key AND claimed = 0 AND attempt",
                 (
                     "  FROM (SELECT lock_key, instance, attempt, claimed, owner FROM holdfast_locks\n"
                     " UNION ALL SELECT lock_key, instance, attempt, 0, owner FROM holdfast_tickets) AS l\n"
-                    " WHERE lock_key = :key AND claimed = 0 AND owner"
+                    " WHERE lock_key = :key AND claimed = 0 AND attempt"
                 ),
             ),
         ),
@@ -385,6 +399,56 @@ SERVER_MUTANTS = (
             ),
         ),
         POSTGRES_ROWS.format("nobody_is_woken_before_the_commit"),
+    ),
+    # The family of locks.
+    Mutant(
+        "postgres: a hand-over forgets the terms of the winner",
+        "Terms",
+        POSTGRES,
+        (("AND l.notes IS NULL AND one.terms IS NULL\n", "AND l.notes IS NULL\n"),),
+        POSTGRES_ROWS.format("a_release_by_the_fast_path_leaves_readers_to_the_slow_one"),
+    ),
+    Mutant(
+        "mysql: a hand-over forgets the terms of the winner",
+        "Terms",
+        MYSQL,
+        (("AND l.notes IS NULL AND one.terms IS NULL\n", "AND l.notes IS NULL\n"),),
+        MYSQL_SIGNALS.format("those_whose_holds_are_not_in_the_row_are_told_too_and_once"),
+    ),
+    Mutant(
+        "postgres: who joins a queue looks for a circle before the commit",
+        "Deadlocks",
+        POSTGRES_STORE,
+        (
+            (
+                '            (END, {}),\n            ("is_waited_for", {"owner": request.owner}),\n',
+                '            ("is_waited_for", {"owner": request.owner}),\n            (END, {}),\n',
+            ),
+        ),
+        POSTGRES_ROWS.format("who_joins_a_queue_looks_for_a_circle_behind_the_commit"),
+    ),
+    Mutant(
+        "mysql: who is granted a lock outside of its row is not told",
+        "P8",
+        MYSQL_SESSION,
+        (
+            (
+                '        name = "signal_granted" if',
+                (
+                    '        if signal.kind == "granted":\n'
+                    '            return [("wake", {"instance": instance})]\n'
+                    '        name = "signal_granted" if'
+                ),
+            ),
+        ),
+        MYSQL_SIGNALS.format("those_whose_holds_are_not_in_the_row_are_told_too_and_once"),
+    ),
+    Mutant(
+        "mysql: who is granted a lock in its row is told twice",
+        "13",
+        MYSQL_SESSION,
+        (('"signal_granted" if signal.kind == "granted" else "signal"', '"signal"'),),
+        MYSQL_SIGNALS.format("a_grant_by_the_slow_path_is_told_once"),
     ),
     # The row.
     Mutant(
@@ -575,7 +639,7 @@ SERVER_MUTANTS = (
     Mutant(
         "a refused fence goes unheard",
         "11, P4",
-        "sync.py",
+        "sync_leases.py",
         (
             (
                 (
@@ -590,7 +654,7 @@ SERVER_MUTANTS = (
     Mutant(
         "a refused fence goes unheard (asyncio)",
         "11, P4",
-        "aio.py",
+        "aio_leases.py",
         (
             (
                 (
@@ -606,7 +670,7 @@ SERVER_MUTANTS = (
     Mutant(
         "a release in a transaction is not renewed until it is gone",
         "Fencing, P3",
-        "sync.py",
+        "sync_leases.py",
         (
             (
                 "        else:\n            self._left()\n",

@@ -28,9 +28,11 @@ from tests.servers.ports import HOST
 from tests.servers.postgres import ADMIN as POSTGRES_ADMIN
 from tests.servers.postgres import PostgresServer
 
+TABLES = ("locks", "holds", "tickets", "ended", "outcomes", "history")
 EMPTY = [
-    *(f"DELETE FROM holdfast_{table}" for table in ("locks", "holds", "tickets", "ended", "history")),
+    *(f"DELETE FROM holdfast_{table}" for table in TABLES),
     "UPDATE holdfast_meta SET token_floor = 0",
+    "UPDATE holdfast_feed SET last = 0",
 ]
 
 
@@ -164,5 +166,5 @@ def mariadb_locks(mariadb_database: tuple[str, Any]) -> Iterator[str]:
                 cursor.execute(f"KILL {connection}")
             except pymysql.err.MySQLError:  # it left by itself
                 continue
-        for statement in EMPTY:
+        for statement in (*EMPTY, "DELETE FROM holdfast_signals"):
             cursor.execute(statement)

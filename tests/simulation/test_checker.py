@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.family import PLAIN, Failure, Outcome, Terms
 from holdfast.core.keeper import Kept
 from holdfast.core.plans import Grant
 from holdfast.core.requests import (
@@ -13,6 +14,9 @@ from holdfast.core.requests import (
     Break,
     Broken,
     Client,
+    Done,
+    Downgrade,
+    Failed,
     Granted,
     Holder,
     LeaseAnswer,
@@ -25,6 +29,8 @@ from holdfast.core.requests import (
     Renewed,
     RenewLease,
     Request,
+    Resize,
+    Resized,
     Signal,
     Sweep,
     Swept,
@@ -46,21 +52,33 @@ CLAIM = 5 * SECOND
 ANN = Holder("ann", "host", 1, NOW, 0.0)
 
 
-def acquire(attempt: str, owner: str, *, ttl: float = 10.0, wait: bool = True) -> Acquire:
-    return Acquire(KEY, attempt, owner, ttl, HERE, wait)
+def acquire(
+    attempt: str, owner: str, *, ttl: float = 10.0, wait: bool = True, terms: Terms = PLAIN
+) -> Acquire:
+    return Acquire(KEY, attempt, owner, ttl, HERE, wait, terms=terms)
 
 
-def held(token: int, owner: str, **ends: int) -> State:
-    holds = {attempt: Hold(end, True) for attempt, end in ends.items()}
-    return State(token, owner, holds, {}, 0, len(holds))
+def held(token: int, owner: str, terms: Terms = PLAIN, **ends: int) -> State:
+    holds = {attempt: Hold(end, True, owner, token, terms) for attempt, end in ends.items()}
+    return State(token, holds, {}, 0, len(holds))
+
+
+def handed(token: int, attempt: str, end: int) -> State:
+    return State(token, {attempt: Hold(end, False, f"{attempt}'s owner", token)}, {}, 0, 1)
+
+
+def together(terms: Terms, permits: int = 0, **tokens: int) -> State:
+    """Several leases at once, each of an owner of its own."""
+    holds = {a: Hold(LATER, True, f"{a}'s owner", token, terms) for a, token in tokens.items()}
+    return State(max(tokens.values()), holds, {}, 0, len(holds), permits)
 
 
 def free(token: int) -> State:
-    return State(token, None, {}, {}, 0, 0)
+    return State(token, {}, {}, 0, 0)
 
 
-def with_tickets(state: State, **ends: int) -> State:
-    tickets = {attempt: Ticket(f"{attempt}'s owner", "there", CLAIM, end) for attempt, end in ends.items()}
+def with_tickets(state: State, terms: Terms = PLAIN, **ends: int) -> State:
+    tickets = {a: Ticket(f"{a}'s owner", "there", CLAIM, end, terms) for a, end in ends.items()}
     return state._replace(tickets=tickets, waiters=len(tickets))
 
 
@@ -87,10 +105,15 @@ class Story:
     def ann_holds(self) -> None:
         self.then(acquire("a", "ann"), Granted(NOW, 10.0), held(NOW, "ann", a=LATER))
 
-    def waits(self, attempt: str, position: int, **ends: int) -> None:
-        after = with_tickets(self.state, **ends)
+    def two_hold(self, terms: Terms, permits: int = 0) -> None:
+        first, second = acquire("a", "a's owner", terms=terms), acquire("b", "b's owner", terms=terms)
+        self.then(first, Granted(NOW, 10.0), together(terms, permits, a=NOW))
+        self.then(second, Granted(NOW + 1, 10.0), together(terms, permits, a=NOW, b=NOW + 1))
+
+    def waits(self, attempt: str, position: int, terms: Terms = PLAIN, **ends: int) -> None:
+        after = with_tickets(self.state, terms, **ends)
         owner = f"{attempt}'s owner"
-        self.then(acquire(attempt, owner), Queued(position, ANN, 10.0), after)
+        self.then(acquire(attempt, owner, terms=terms), Queued(position, ANN, 10.0), after)
 
 
 @pytest.fixture
@@ -101,9 +124,9 @@ def story() -> Story:
 def test_an_honest_history_breaks_nothing(story: Story):
     story.ann_holds()
     story.waits("b", 1, b=LATER + CLAIM)
-    handed = State(NOW + 1, "b's owner", {"b": Hold(NOW + CLAIM, False)}, {}, 0, 1)
-    story.then(Release(KEY, "a", NOW), Released(0, "b's owner"), handed, Signal("granted", KEY, "b"))
-    claimed = State(NOW + 1, "b's owner", {"b": Hold(LATER, True)}, {}, 0, 1)
+    given = handed(NOW + 1, "b", NOW + CLAIM)
+    story.then(Release(KEY, "a", NOW), Released(0, "b's owner"), given, Signal("granted", KEY, "b"))
+    claimed = held(NOW + 1, "b's owner", b=LATER)
     story.then(acquire("b", "b's owner"), Granted(NOW + 1, 10.0), claimed)
     story.then(Withdraw(KEY, "b"), Withdrawn(), free(NOW + 1))
     assert story.checker.counts["handed over"] == 1
@@ -159,9 +182,9 @@ def test_a_renewal_that_moves_another_end(story: Story):
 def test_a_hand_over_for_longer_than_the_claim_window(story: Story):
     story.ann_holds()
     story.waits("b", 1, b=LATER + CLAIM)
-    handed = State(NOW + 1, "b's owner", {"b": Hold(LATER, False)}, {}, 0, 1)
+    given = handed(NOW + 1, "b", LATER)
     told = Signal("granted", KEY, "b")
-    story.breaks("4 scope", Release(KEY, "a", NOW), Released(0, "b's owner"), handed, told)
+    story.breaks("4 scope", Release(KEY, "a", NOW), Released(0, "b's owner"), given, told)
 
 
 def test_a_repeated_request_with_a_second_effect(story: Story):
@@ -178,8 +201,8 @@ def test_a_grant_past_a_live_ticket(story: Story):
     story.ann_holds()
     story.waits("b", 1, b=LATER + CLAIM)
     story.waits("c", 2, b=LATER + CLAIM, c=LATER + CLAIM)
-    handed = State(NOW + 1, "c's owner", {"c": Hold(NOW + CLAIM, False)}, {}, 0, 1)
-    after = with_tickets(handed, b=LATER + CLAIM)
+    given = handed(NOW + 1, "c", NOW + CLAIM)
+    after = with_tickets(given, b=LATER + CLAIM)
     told = Signal("granted", KEY, "c")
     story.breaks("6 fifo", Release(KEY, "a", NOW), Released(0, "c's owner"), after, told)
 
@@ -196,9 +219,9 @@ def test_a_dead_ticket_that_is_handed_the_lock(story: Story):
     story.ann_holds()
     story.waits("b", 1, b=NOW + 15 * SECOND)
     now = NOW + 20 * SECOND
-    handed = State(now, "b's owner", {"b": Hold(now + CLAIM, False)}, {}, 0, 1)
+    given = handed(now, "b", now + CLAIM)
     request, told = Withdraw(KEY, "x"), Signal("granted", KEY, "b")
-    story.breaks("6 fifo", request, Withdrawn(), handed, told, now=now)
+    story.breaks("6 fifo", request, Withdrawn(), given, told, now=now)
 
 
 def test_a_free_lock_with_a_live_ticket(story: Story):
@@ -242,8 +265,8 @@ def test_a_ticket_that_is_told_to_wait_for_nothing(story: Story):
 def test_a_winner_that_is_not_told(story: Story):
     story.ann_holds()
     story.waits("b", 1, b=LATER + CLAIM)
-    handed = State(NOW + 1, "b's owner", {"b": Hold(NOW + CLAIM, False)}, {}, 0, 1)
-    story.breaks("signals", Release(KEY, "a", NOW), Released(0, "b's owner"), handed)
+    given = handed(NOW + 1, "b", NOW + CLAIM)
+    story.breaks("signals", Release(KEY, "a", NOW), Released(0, "b's owner"), given)
 
 
 def test_a_head_that_is_not_told(story: Story):
@@ -273,6 +296,131 @@ def test_an_attempt_that_leaves_something_behind(story: Story):
     story.ann_holds()
     with pytest.raises(Violation, match="undo"):
         story.checker.finished(KEY, "a", story.state)
+
+
+# On other than plain terms.
+
+SHARED = Terms(mode="shared")
+OPERATION = Terms(operation=True)
+TWO = Terms(mode="permits", permits=2)
+B_WINS = Signal("granted", KEY, "b")
+OVER = Signal("over", KEY, "")
+
+
+def test_readers_and_then_a_writer_break_nothing(story: Story):
+    story.two_hold(SHARED)
+    story.waits("c", 1, c=LATER + CLAIM)
+    alone = with_tickets(together(SHARED, b=NOW + 1), c=LATER + CLAIM)
+    story.then(Release(KEY, "a", NOW), Released(), alone)
+    told = Signal("granted", KEY, "c")
+    story.then(Release(KEY, "b", NOW + 1), Released(0, "c's owner"), handed(NOW + 2, "c", NOW + CLAIM), told)
+    assert story.checker.counts["shared together"] == 1
+
+
+def test_a_writer_beside_a_reader(story: Story):
+    story.then(acquire("a", "a's owner", terms=SHARED), Granted(NOW, 10.0), together(SHARED, a=NOW))
+    after = together(SHARED, a=NOW)
+    after.holds["b"] = Hold(LATER, True, "bob", NOW + 1)
+    request, granted = acquire("b", "bob"), Granted(NOW + 1, 10.0)
+    story.breaks("2 exclusion", request, granted, after._replace(token=NOW + 1, counted=2))
+
+
+def test_more_permits_than_there_are(story: Story):
+    story.two_hold(TWO, 2)
+    after = together(TWO, 2, a=NOW, b=NOW + 1, c=NOW + 2)
+    story.breaks("2 exclusion", acquire("c", "c's owner", terms=TWO), Granted(NOW + 2, 10.0), after)
+
+
+def test_permits_that_an_operator_took_away_are_still_held(story: Story):
+    story.two_hold(TWO, 2)
+    story.then(Resize(KEY, 1, "operator"), Resized(1, 2), story.state._replace(permits=1))
+    renewal = Renew((RenewLease(KEY, "a", NOW, 10.0),))
+    story.then(renewal, Renewed((LeaseAnswer("renewed", 10.0),)), story.state)
+
+
+def test_two_leases_with_one_token(story: Story):
+    story.then(acquire("a", "a's owner", terms=SHARED), Granted(NOW, 10.0), together(SHARED, a=NOW))
+    after = together(SHARED, a=NOW, b=NOW)
+    story.breaks("2 exclusion", acquire("b", "b's owner", terms=SHARED), Granted(NOW, 10.0), after)
+
+
+def test_a_reader_that_passes_a_writer(story: Story):
+    story.then(acquire("a", "a's owner", terms=SHARED), Granted(NOW, 10.0), together(SHARED, a=NOW))
+    story.waits("b", 1, b=LATER + CLAIM)
+    after = with_tickets(together(SHARED, a=NOW, c=NOW + 1), b=LATER + CLAIM)
+    story.breaks("6 fifo", acquire("c", "c's owner", terms=SHARED), Granted(NOW + 1, 10.0), after)
+
+
+def test_readers_that_are_let_in_in_another_order(story: Story):
+    story.ann_holds()
+    story.waits("b", 1, SHARED, b=LATER + CLAIM)
+    story.waits("c", 2, SHARED, b=LATER + CLAIM, c=LATER + CLAIM)
+    holds = {
+        "c": Hold(NOW + CLAIM, False, "c's owner", NOW + 1, SHARED),
+        "b": Hold(NOW + CLAIM, False, "b's owner", NOW + 2, SHARED),
+    }
+    after = State(NOW + 2, holds, {}, 0, 2)
+    told = Signal("granted", KEY, "c")
+    story.breaks("6 fifo", Release(KEY, "a", NOW), Released(0, "c's owner"), after, told, B_WINS)
+
+
+def test_a_reader_that_is_not_let_in_after_a_downgrade(story: Story):
+    story.ann_holds()
+    story.waits("b", 1, SHARED, b=LATER + CLAIM)
+    after = with_tickets(held(NOW, "ann", SHARED, a=LATER), SHARED, b=LATER + CLAIM)
+    story.breaks("7 served", Downgrade(KEY, "a", NOW), Granted(NOW, 10.0), after)
+
+
+def test_a_shut_lock_that_is_waited_for_breaks_nothing(story: Story):
+    story.ann_holds()
+    story.waits("b", 1, b=LATER + CLAIM)
+    after = with_tickets(free(NOW), b=LATER + CLAIM)._replace(shut_until=LATER + SECOND)
+    told = Signal("head", KEY, "b", 1.0)
+    story.then(Withdraw(KEY, "x"), Withdrawn(), after, told, now=LATER)
+
+
+def test_an_operation_that_is_done_is_told_to_all(story: Story):
+    doing = acquire("a", "ann", terms=OPERATION)
+    story.then(doing, Granted(NOW, 10.0), held(NOW, "ann", OPERATION, a=LATER))
+    story.waits("b", 1, OPERATION, b=LATER + CLAIM)
+    done = Release(KEY, "a", NOW, outcome=Outcome(True, "1"))
+    story.then(done, Released(0, None, 1), free(NOW), OVER)
+    asks = acquire("b", "b's owner", terms=OPERATION)
+    story.then(asks, Done("1", NOW), free(NOW))
+    story.breaks("10 outcomes", asks, Done("2", NOW), free(NOW))
+
+
+def test_an_outcome_that_somebody_is_not_told(story: Story):
+    doing = acquire("a", "ann", terms=OPERATION)
+    story.then(doing, Granted(NOW, 10.0), held(NOW, "ann", OPERATION, a=LATER))
+    story.waits("b", 1, OPERATION, b=LATER + CLAIM)
+    done = Release(KEY, "a", NOW, outcome=Outcome(True, "1"))
+    story.then(done, Released(0, None, 1), free(NOW), OVER)
+    anew = held(NOW + 1, "b's owner", OPERATION, b=LATER)
+    asks = acquire("b", "b's owner", terms=OPERATION)
+    story.breaks("8 ended", asks, Granted(NOW + 1, 10.0), anew)
+
+
+def test_somebody_who_inherits_what_is_done(story: Story):
+    doing = acquire("a", "ann", terms=OPERATION)
+    story.then(doing, Granted(NOW, 10.0), held(NOW, "ann", OPERATION, a=LATER))
+    story.waits("b", 1, OPERATION, b=LATER + CLAIM)
+    done = Release(KEY, "a", NOW, outcome=Outcome(True, "1"))
+    given = handed(NOW + 1, "b", NOW + CLAIM)
+    story.breaks("10 outcomes", done, Released(0, "b's owner"), given, B_WINS)
+
+
+def test_a_failure_that_nobody_was_told_of(story: Story):
+    failed = Failed((Failure("ann", "host", 1, NOW, "no"),))
+    story.breaks("10 outcomes", acquire("b", "bob", terms=OPERATION), failed, NOTHING)
+
+
+def test_a_ticket_that_ends_without_a_word(story: Story):
+    doing = acquire("a", "ann", terms=OPERATION)
+    story.then(doing, Granted(NOW, 10.0), held(NOW, "ann", OPERATION, a=LATER))
+    story.waits("b", 1, OPERATION, b=LATER + CLAIM)
+    done = Release(KEY, "a", NOW, outcome=Outcome(True, "1"))
+    story.breaks("4 scope", done, Released(0, None, 1), free(NOW))
 
 
 # What clients believe.
@@ -308,6 +456,12 @@ def test_two_believers(story: Story):
     story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state)
     with pytest.raises(Violation, match="3 trust"):
         story.checker.believes(Local(), kept("b", NOW + 1, 120.0), 105.0, story.state)
+
+
+def test_two_readers_may_believe(story: Story):
+    story.two_hold(SHARED)
+    story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state)
+    story.checker.believes(Local(), kept("b", NOW + 1, 109.9), 100.0, story.state)
 
 
 def test_an_operator_may_end_what_somebody_trusts(story: Story):

@@ -29,6 +29,28 @@ FAULTS = (
     "signals lost",
     "signals repeated",
 )
+FAMILY = (
+    "deadlocked",
+    "done",
+    "downgraded",
+    "ended: CapacityMismatch",
+    "ended: DeadlockDetected",
+    "ended: Done",
+    "ended: OperationFailed",
+    "ended: UpgradeRefused",
+    "failed",
+    "handed over together",
+    "operations done",
+    "operations given up",
+    "permits together",
+    "refused: capacity",
+    "refused: holds",
+    "refused: take",
+    "refused: upgrade",
+    "resized",
+    "shared together",
+    "shut",
+)
 OUTCOMES = (
     "abandoned",
     "asked again",
@@ -73,7 +95,7 @@ def test_every_invariant_holds_on_sqlite(on_sqlite: list[Report]):
     assert len(on_sqlite) == len(SQLITE_SEEDS)
 
 
-@pytest.mark.parametrize("happened", FAULTS + OUTCOMES)
+@pytest.mark.parametrize("happened", FAULTS + FAMILY + OUTCOMES)
 def test_the_faults_bite_and_the_interesting_things_happen(on_memory: list[Report], happened: str):
     total: Counter[str] = Counter()
     for report in on_memory:

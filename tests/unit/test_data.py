@@ -94,6 +94,7 @@ def test_values_become_dictionaries_all_the_way_down():
                 "token": 2,
                 "held_for": 3.0,
                 "claimed": True,
+                "take": 1,
             },
             "expires_in": 1.5,
         },

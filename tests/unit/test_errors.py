@@ -5,6 +5,7 @@ import pickle
 import pytest
 
 from holdfast import errors
+from holdfast.core.family import Failure, Link
 from holdfast.core.requests import Holder
 from holdfast.errors import CODES, HoldfastError, exit_code
 
@@ -16,6 +17,10 @@ EXAMPLES = [
     errors.LeaseLost("nightly", "broken", token=8, by="olga", detail="stuck"),
     errors.NotHeld("nightly", "expired", detail="too late"),
     errors.ReentryLimit("nightly", owner="ann", holds=3, limit=3),
+    errors.UpgradeRefused("nightly", owner="ann"),
+    errors.CapacityMismatch("gpu", permits=4, stored=2),
+    errors.DeadlockDetected("b", (Link("ann", "b", "a-1", "alpha", 1), Link("bob", "a", "b-1", "beta", 2))),
+    errors.OperationFailed("pull:x", (Failure("ann", "alpha", 1, 8, "OSError: no"),)),
     errors.Closed("this client"),
     errors.InvalidKey("", "is empty"),
     errors.SettingsError("ttl is 0"),
@@ -85,6 +90,30 @@ def test_a_timeout_says_who_has_it_and_what_our_place_was():
         "'nightly' is held by worker-7 (host alpha, pid 101) for 3.0 s, lease ends in 12.4 s unless renewed;"
         " we were number 2 in the queue (gave up after 5.0 s)"
     )
+
+
+def test_a_circle_names_everybody_in_it():
+    assert str(EXAMPLES[7]) == (
+        "waiting for 'b' closed a circle: ann (host alpha, pid 1) waits for 'b'; bob (host beta, pid 2) waits"
+        " for 'a'; and so on. Release what you hold and try again, or take several locks in one order: see"
+        " hold_all()"
+    )
+
+
+def test_what_was_given_up_says_why():
+    assert str(EXAMPLES[8]) == (
+        "'pull:x' was given up: its last 1 attempts have failed, at last that of ann (host alpha, pid 1):"
+        " OSError: no"
+    )
+    assert str(errors.OperationFailed("pull:x", ())) == (
+        "'pull:x' was given up: its last 0 attempts have failed"
+    )
+
+
+def test_a_disagreement_about_permits_names_both_numbers():
+    assert str(EXAMPLES[6]).startswith("'gpu' has 2 permits, not 4")
+    assert "pass permits=" in str(errors.CapacityMismatch("gpu", permits=0, stored=0))
+    assert "nobody can take 3" in str(errors.CapacityMismatch("gpu", permits=2, stored=2, take=3))
 
 
 def test_a_timeout_without_a_known_holder():

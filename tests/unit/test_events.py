@@ -19,8 +19,15 @@ def test_everything_is_kept_at_all(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_what_went_wrong_is_kept_at_notable(kind):
-    assert is_kept(kind, "notable") == (kind in NOTABLE) == (kind in {"expired", "broken"})
+def test_only_what_is_rare_is_kept_at_notable(kind):
+    rare = {"expired", "broken", "completed", "failed", "resized", "deadlocked"}
+    assert is_kept(kind, "notable") == (kind in NOTABLE) == (kind in rare)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_an_operation_everything_is_notable(kind):
+    assert is_kept(kind, "notable", operation=True)
+    assert is_kept(kind, "none", operation=True) == (kind == "broken")
 
 
 @pytest.mark.parametrize("kind", KINDS)

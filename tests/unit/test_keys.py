@@ -150,3 +150,12 @@ def test_code_points_sort_as_their_bytes_do(one, other):
 def test_the_end_of_a_prefix_has_a_utf8_form(prefix):
     end = keys.prefix_end(prefix)
     assert end is None or end.encode() > prefix.encode()
+
+
+def test_the_key_of_an_operation():
+    assert keys.operation("pull", "model-7b") == "pull:model-7b"
+    assert keys.operation("a:b", "c:d") == "a%3Ab:c%3Ad"
+    with pytest.raises(InvalidKey, match="empty part"):
+        keys.operation("", "model-7b")
+    with pytest.raises(InvalidKey, match="empty part"):
+        keys.operation("pull", "")

@@ -4,15 +4,20 @@ import pytest
 
 from holdfast.core.backoff import Backoff
 from holdfast.core.data import replace
+from holdfast.core.family import Failure, Link, Terms
 from holdfast.core.plans import TICK, Abandoned, Grant, Wait, acquire
 from holdfast.core.requests import (
     Acquire,
     Busy,
     Client,
+    Deadlocked,
+    Done,
+    Failed,
     Granted,
     Holder,
     NotHeld,
     Queued,
+    Refused,
     Signal,
     TooManyHolds,
     Withdraw,
@@ -20,12 +25,16 @@ from holdfast.core.requests import (
 )
 from holdfast.core.settings import Settings
 from holdfast.errors import (
+    CapacityMismatch,
+    DeadlockDetected,
     LockTimeout,
+    OperationFailed,
     OutcomeUnknown,
     ReentryLimit,
     SchemaMismatch,
     StoreMisconfigured,
     StoreUnavailable,
+    UpgradeRefused,
 )
 
 SETTINGS = Settings(margin=1.0, backoff=Backoff(first=0.1, most=2.0))
@@ -33,6 +42,8 @@ MINE = Acquire("nightly", "a-1", "worker-7", 30.0, Client("i-1", "alpha", 101), 
 SECOND = Acquire("nightly", "a-1.1", "worker-7", 30.0, Client("i-1", "alpha", 101), wait=True, limit=3)
 HOLDER = Holder("worker-1", "beta", 202, token=7, held_for=3.0)
 WITHDRAW = Withdraw("nightly", "a-1")
+PULL = replace(MINE, terms=Terms(operation=True))
+FAILURE = Failure("worker-1", "beta", 202, 7, "no space left")
 
 
 class Hand:
@@ -209,6 +220,60 @@ def test_too_many_holds_are_an_error(clock):
     with pytest.raises(ReentryLimit) as caught:
         plan.send(TooManyHolds(3))
     assert (caught.value.holds, caught.value.limit, caught.value.owner) == (3, 3, "worker-7")
+
+
+def test_an_upgrade_is_refused_with_its_reason(clock):
+    plan = plan_for(clock)
+    next(plan)
+    with pytest.raises(UpgradeRefused, match="worker-7"):
+        plan.send(Refused("upgrade"))
+
+
+def test_who_believes_in_another_number_of_permits_is_told_both(clock):
+    plan = plan_for(clock, request=replace(MINE, terms=Terms("permits", take=2, permits=4)))
+    next(plan)
+    with pytest.raises(CapacityMismatch) as caught:
+        plan.send(Refused("capacity", 8))
+    assert (caught.value.permits, caught.value.stored, caught.value.take) == (4, 8, 2)
+
+
+def test_the_victim_of_a_deadlock_is_told_the_circle(clock):
+    plan = plan_for(clock)
+    next(plan)
+    cycle = (Link("worker-7", "nightly", "a-1", "alpha", 101),)
+    with pytest.raises(DeadlockDetected) as caught:
+        plan.send(Deadlocked(cycle))
+    assert (caught.value.key, caught.value.cycle) == ("nightly", cycle)
+
+
+def test_an_operation_may_be_done_while_we_wait(clock):
+    plan = plan_for(clock, request=PULL)
+    next(plan)
+    plan.send(Queued(1, HOLDER, 20.0))
+    assert plan.send(Signal("over", "nightly", "")) == PULL
+    assert result(plan, Done('"there"', 9)) == Done('"there"', 9)
+
+
+def test_an_operation_may_be_given_up_while_we_wait(clock):
+    plan = plan_for(clock, request=PULL)
+    next(plan)
+    with pytest.raises(OperationFailed) as caught:
+        plan.send(Failed((FAILURE,)))
+    assert caught.value.failures == (FAILURE,)
+
+
+def test_who_is_to_do_it_is_told_who_failed_before(clock):
+    plan = plan_for(clock, request=PULL)
+    next(plan)
+    grant = result(plan, Granted(9, 30.0, failures=(FAILURE,)))
+    assert (grant.terms, grant.failures) == (PULL.terms, (FAILURE,))
+
+
+@pytest.mark.parametrize("answer", [Done("null", 9), Failed(())])
+def test_who_only_wants_the_lock_asks_again_when_an_operation_is_over(clock, answer):
+    plan = plan_for(clock)
+    next(plan)
+    assert plan.send(answer) == SECOND
 
 
 def test_an_attempt_that_has_ended_is_followed_by_another(clock):

@@ -3,8 +3,25 @@
 import pytest
 
 from holdfast.core.backoff import Backoff
-from holdfast.core.plans import Abandoned, Grant, Wait, ask, release
-from holdfast.core.requests import Inspect, NotHeld, Release, Released
+from holdfast.core.events import Event
+from holdfast.core.family import Outcome
+from holdfast.core.plans import WATCH_EVERY, Abandoned, Grant, Wait, ask, break_leases, next_events, release
+from holdfast.core.requests import (
+    MOST_SHOWN,
+    Break,
+    Broken,
+    Downgrade,
+    Feed,
+    Granted,
+    Holder,
+    Inspect,
+    LockView,
+    NotHeld,
+    Refused,
+    Release,
+    Released,
+    Watch,
+)
 from holdfast.core.settings import Settings
 from holdfast.errors import OutcomeUnknown, SchemaMismatch, StoreUnavailable
 
@@ -12,6 +29,7 @@ SETTINGS = Settings(release_timeout=5.0, backoff=Backoff(first=0.1, most=2.0))
 GRANT = Grant("nightly", "a-1", "worker-7", token=8, ttl=30.0, trusted_until=29.0)
 RETIRED = Grant("nightly", "a-1", "worker-7", token=8, ttl=30.0, trusted_until=29.0, retire=True)
 RELEASE = Release("nightly", "a-1", 8)
+SUCCESS = Outcome(True, "null")
 RETIRE = Release("nightly", "a-1", 8, retire=True)
 
 
@@ -67,6 +85,87 @@ def test_after_a_lost_answer_not_held_means_that_it_was_released(why):
     assert result(plan, NotHeld(why)) == Released()
 
 
+def test_an_outcome_is_told_for_sure_or_not_at_all():
+    plan = release(GRANT, settings=SETTINGS, clock=lambda: 0.0, roll=lambda: 0.0, outcome=SUCCESS)
+    told = Release("nightly", "a-1", 8, retire=True, outcome=SUCCESS)
+    assert next(plan) == told
+    assert result(plan, Released(told=3)) == Released(told=3)
+
+
+@pytest.mark.parametrize(
+    ("why", "answer"),
+    [("already", Released()), ("taken over", NotHeld("taken over")), ("expired", NotHeld("expired"))],
+)
+def test_after_a_lost_answer_an_outcome_counts_only_if_it_was_ours(why, answer):
+    plan = release(GRANT, settings=SETTINGS, clock=lambda: 0.0, roll=lambda: 0.0, outcome=SUCCESS)
+    next(plan)
+    plan.throw(OutcomeUnknown())
+    plan.send(None)
+    assert result(plan, NotHeld(why)) == answer
+
+
+def watching(time, until=None, after=5):
+    return next_events(
+        Watch("pull:", after=after),
+        until=until,
+        settings=SETTINGS,
+        clock=lambda: next(time),
+        roll=lambda: 0.0,
+    )
+
+
+def test_who_watches_looks_again_until_there_is_something():
+    plan = watching(iter((1.0, 2.0)))
+    assert next(plan) == Watch("pull:", after=5)
+    assert plan.send(Feed((), 7)) == Wait("", "", until=1.0 + WATCH_EVERY)
+    assert plan.send(None) == Watch("pull:", after=7)
+    feed = Feed((Event("pull:x", 1, "granted", 1.0, 8, id=9),), 9)
+    assert result(plan, feed) == feed
+
+
+def test_who_watches_goes_through_what_is_not_wanted_without_waiting():
+    """A store looks at so many events at once. Behind those there may be more, and they are there already."""
+    plan = watching(iter((3.0,)), until=2.0)
+    next(plan)
+    assert plan.send(Feed((), 1005)) == Watch("pull:", after=1005)
+    assert plan.send(Feed((), 2005)) == Watch("pull:", after=2005)
+    assert result(plan, Feed((), 2006)) == Feed((), 2006)  # that was the end, and the time is over
+
+
+def test_who_watches_a_busy_store_does_not_ask_all_the_time():
+    plan = watching(iter((1.0,)))
+    next(plan)
+    assert plan.send(Feed((), 7)) == Wait("", "", until=1.0 + WATCH_EVERY)
+
+
+def test_who_watches_goes_on_when_the_store_comes_back():
+    plan = watching(iter((1.0,)))
+    next(plan)
+    assert plan.throw(StoreUnavailable()) == Wait("", "", until=1.05)
+    assert plan.send(None) == Watch("pull:", after=5)
+
+
+def test_who_watches_does_so_until_it_is_enough():
+    plan = watching(iter((1.0, 1.0, 3.0)), until=1.1)
+    next(plan)
+    assert plan.send(Feed((), 7)) == Wait("", "", until=1.1)
+    plan.send(None)
+    assert result(plan, Feed((), 8)) == Feed((), 8)
+
+
+def test_a_store_that_is_down_at_the_end_is_told():
+    plan = watching(iter((1.0,)), until=1.01)
+    next(plan)
+    with pytest.raises(StoreUnavailable):
+        plan.throw(StoreUnavailable())
+
+
+def test_where_the_feed_ends_is_answered_at_once():
+    plan = watching(iter(()), after=None)
+    next(plan)
+    assert result(plan, Feed((), 7)) == Feed((), 7)
+
+
 def test_after_a_lost_answer_a_break_is_still_told():
     plan = plan_for()
     next(plan)
@@ -105,6 +204,15 @@ def test_whoever_is_interrupted_still_gives_it_back(moment):
         plan.send(NotHeld("already"))
 
 
+def test_whoever_is_interrupted_and_not_the_last_gives_it_back_without_an_outcome():
+    plan = release(GRANT, settings=SETTINGS, clock=lambda: 0.0, roll=lambda: 0.0, outcome=SUCCESS)
+    next(plan)
+    assert plan.throw(Abandoned()) == Release("nightly", "a-1", 8, retire=True, outcome=SUCCESS)
+    assert plan.send(Refused("holds")) == RETIRE
+    with pytest.raises(Abandoned):
+        plan.send(Released(1))
+
+
 def test_an_interruption_goes_on_even_if_the_last_wish_fails():
     plan = plan_for()
     next(plan)
@@ -135,3 +243,93 @@ def test_the_answer_to_a_question_is_returned():
     plan = ask(Inspect("nightly"), settings=SETTINGS, clock=lambda: 0.0, roll=lambda: 0.0)
     next(plan)
     assert result(plan, None) is None
+
+
+DOWNGRADE = Downgrade("nightly", "a-1", 8)
+
+
+def downgrading(*time: float):
+    clock = iter(time)
+    return ask(DOWNGRADE, settings=SETTINGS, clock=lambda: next(clock), roll=lambda: 0.0, unknown_too=True)
+
+
+def test_what_may_have_been_done_is_asked_again_only_if_that_is_wanted():
+    plan = ask(Inspect("nightly"), settings=SETTINGS, clock=lambda: 0.0, roll=lambda: 0.0)
+    next(plan)
+    with pytest.raises(OutcomeUnknown):
+        plan.throw(OutcomeUnknown())
+    plan = downgrading(0.0, 1.0)
+    assert next(plan) == DOWNGRADE
+    assert plan.throw(OutcomeUnknown()) == Wait("", "", until=1.05)
+    assert plan.send(None) == DOWNGRADE
+    assert result(plan, Granted(8, 30.0)) == Granted(8, 30.0)
+
+
+def test_what_may_have_been_done_once_stays_unknown():
+    """That the last try was certainly not applied says nothing about the one before."""
+    plan = downgrading(0.0, 1.0, 4.96)
+    next(plan)
+    plan.throw(OutcomeUnknown("the line broke"))
+    plan.send(None)
+    with pytest.raises(OutcomeUnknown, match="the line broke"):
+        plan.throw(StoreUnavailable())
+
+
+def breaking(token=None):
+    request = Break("gpu", "olga", "stuck", token)
+    return break_leases(request, settings=SETTINGS, clock=lambda: 0.0, roll=lambda: 0.0)
+
+
+def holder(token):
+    return Holder("worker", "host", 1, token, 1.0)
+
+
+def view(*tokens, newest, state="held"):
+    holders = tuple(map(holder, tokens))
+    return LockView("gpu", state, newest, holders[0], 9.0, len(tokens), 0, holders=holders)
+
+
+def test_a_lease_that_is_named_is_broken_without_a_look():
+    plan = breaking(7)
+    assert next(plan) == Break("gpu", "olga", "stuck", 7)
+    assert result(plan, Broken(holder(7))) == [Broken(holder(7))]
+    plan = breaking(7)
+    next(plan)
+    assert result(plan, NotHeld("taken over")) == []
+
+
+def test_all_that_are_shown_are_broken():
+    plan = breaking()
+    assert next(plan) == Inspect("gpu")
+    assert plan.send(view(1, 2, newest=2)) == Break("gpu", "olga", "stuck", 1)
+    assert plan.send(Broken(holder(1))) == Break("gpu", "olga", "stuck", 2)
+    assert result(plan, NotHeld("taken over")) == [Broken(holder(1))]  # it was released a moment ago
+
+
+def test_where_not_all_are_shown_all_that_were_there_are_broken_and_none_that_came_later():
+    many = range(1, MOST_SHOWN + 1)
+    plan = breaking()
+    next(plan)
+    assert plan.send(view(*many, newest=MOST_SHOWN + 2)) == Break("gpu", "olga", "stuck", 1)
+    for token in many[1:]:
+        assert plan.send(Broken(holder(token - 1))) == Break("gpu", "olga", "stuck", token)
+    assert plan.send(Broken(holder(MOST_SHOWN))) == Inspect("gpu")
+    late = MOST_SHOWN + 2
+    assert plan.send(view(late, late + 1, newest=late + 1)) == Break("gpu", "olga", "stuck", late)
+    assert len(result(plan, Broken(holder(late)))) == MOST_SHOWN + 1
+
+
+@pytest.mark.parametrize("seen", [None, view(1, newest=1, state="expired")])
+def test_where_nobody_is_there_is_nothing_to_break(seen):
+    plan = breaking()
+    next(plan)
+    assert result(plan, seen) == []
+
+
+def test_a_lock_that_is_forgotten_meanwhile_has_no_leases():
+    plan = breaking()
+    next(plan)
+    plan.send(view(*range(1, MOST_SHOWN + 1), newest=MOST_SHOWN))
+    for _ in range(MOST_SHOWN):
+        plan.send(NotHeld("taken over"))
+    assert result(plan, None) == []

@@ -11,7 +11,7 @@ import holdfast.core
 from holdfast.testing.conformance import StoreConformance
 
 CORE = Path(holdfast.core.__file__).parent
-ALLOWED = {"__future__", "collections", "contextlib", "datetime", "math", "operator", "re", "typing"}
+ALLOWED = {"__future__", "collections", "contextlib", "datetime", "json", "math", "operator", "re", "typing"}
 
 
 def imported(file: Path) -> set[str]:

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 
 from holdfast import __version__, errors
-from holdfast.cli import breaking, demo, ls, run, schema, show, sweep
+from holdfast.cli import breaking, demo, ls, resize, run, schema, show, sweep, watch
 from holdfast.cli.interrupts import Interrupted
 from holdfast.cli.options import USAGE, Parser, add_url
 from holdfast.cli.output import report_log, say
 
-COMMANDS = (run, ls, show, breaking, sweep, schema, demo)
+COMMANDS = (run, ls, show, watch, breaking, resize, sweep, schema, demo)
 BROKEN_PIPE = 141  # as a shell would show a program that SIGPIPE ended
 
 DESCRIPTION = """\
@@ -29,6 +29,7 @@ examples:
   holdfast run nightly-report -- ./report.sh   run it under the lock
   holdfast ls                                  who holds what
   holdfast show nightly-report                 one lock, its queue, its history
+  holdfast watch 'pull:*'                      what happens, as it happens
   holdfast demo                                watch five processes share a lock
 
 'holdfast COMMAND --help' says more about each.

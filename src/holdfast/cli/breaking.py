@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
-import socket
 
 from holdfast import errors
-from holdfast.cli.options import Commands, add_json, add_url, confirm
-from holdfast.cli.output import clean, duration_text, say
+from holdfast.cli.options import Commands, add_by, add_json, add_url, confirm, me
+from holdfast.cli.output import clean, duration_text, holders_of, say
 from holdfast.cli.target import existing
 from holdfast.core import keys
 from holdfast.core.data import as_dict
-from holdfast.core.requests import LockView
+from holdfast.core.requests import Broken, LockView
 from holdfast.sync import Holdfast
 
 DESCRIPTION = """\
-Take a lock away from its holder and give it to the next in the queue.
+Take a lock away from its holder and give it to the next in the queue. If
+several hold it together, shared or as a semaphore, it is taken away from all of
+them; with --token from one.
 
 The holder is told that its lease is lost, and by whom and why; the history
 keeps it. But it may be in the middle of its work and notice late: only what is
@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--reason", required=True, metavar="TEXT", help="why; the holder and the history get it"
     )
-    parser.add_argument("--by", metavar="NAME", help="who does it (default: you@this-host)")
+    add_by(parser)
     parser.add_argument(
         "--token",
         type=int,
@@ -48,7 +48,7 @@ def add(commands: Commands) -> None:
         help="break only the lease with this token, not one that came after it",
     )
     parser.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
-    add_json(parser, "write the outcome as one JSON object")
+    add_json(parser, "write one JSON object for each lease that was broken")
     add_url(parser)
     parser.set_defaults(call=call)
 
@@ -58,52 +58,54 @@ def call(args: argparse.Namespace) -> int:
     key = keys.validate(args.key)
     if not args.reason.strip():
         raise errors.SettingsError("the reason is empty; somebody will want to know it")
-    token = args.token
     with Holdfast(existing(args)) as locks:
-        if not args.yes:
+        newest, tokens = 0, [args.token]
+        if args.token is None or not args.yes:
             view = locks.inspect(key)
             if view is None or view.holder is None:
                 raise errors.NotHeld(key, "it is free")
-            if token is None:
-                token = view.token  # what the person sees is what is broken, and nobody after it
-            if not confirm(f"{_explain(view)}\nbreak it?", yes=False):
+            if args.token is None:  # what the person sees is what is broken, and nobody after it
+                newest, tokens = view.token, [holder.token for holder in holders_of(view)]
+            if not confirm(f"{_explain(view)}\nbreak it?", yes=args.yes):
                 say("nothing was done")
                 return REFUSED
-        broken = locks.break_lock(key, reason=args.reason, by=args.by or _me(), token=token)
-    if broken is None:
-        detail = "it is free" if token is None else f"the lease with token {token} is over"
-        raise errors.NotHeld(key, detail)
-    if args.json:
-        print(json.dumps({"key": key, **as_dict(broken)}))
-        return 0
-    loser = broken.holder
-    now = f"{clean(broken.next)} has it now" if broken.next else "it is free now"
-    print(
-        f"{clean(loser.owner)} (host {clean(loser.host)}, pid {loser.pid}) has lost {key!r} after"
-        f" {duration_text(loser.held_for)} (token {loser.token}); {now}"
-    )
+        answers = []
+        for token in tokens:
+            answers.append(locks.break_lock(key, reason=args.reason, by=args.by or me(), token=token))
+            if token == tokens[-1] and (view := locks.inspect(key)):  # of many, only the first are shown
+                shown = (holder.token for holder in view.holders)
+                tokens += [each for each in shown if each <= newest and each not in tokens]
+    if not any(answers):
+        which = f"the lease with token {tokens[0]} is" if len(tokens) == 1 else "all those leases are"
+        raise errors.NotHeld(key, f"{which} over")
+    for broken in filter(None, answers):
+        print(json.dumps({"key": key, **as_dict(broken)}) if args.json else _told(key, broken))
     return 0
 
 
+def _told(key: str, broken: Broken) -> str:
+    loser = broken.holder
+    now = f"{clean(broken.next)} has it now" if broken.next else "it is free now"
+    return (
+        f"{clean(loser.owner)} (host {clean(loser.host)}, pid {loser.pid}) has lost {key!r} after"
+        f" {duration_text(loser.held_for)} (token {loser.token}); {now}"
+    )
+
+
 def _explain(view: LockView) -> str:
-    holder = view.holder
-    assert holder is not None
+    holders = holders_of(view)
+    held = "; ".join(f"{clean(str(holder))}, token {holder.token}" for holder in holders)
     lease = f"its lease ends in {duration_text(view.expires_in)} unless it is renewed"
+    if len(holders) > 1:
+        lease = "their leases end by themselves unless they are renewed"
     waiting = "nobody waits for it"
     if view.waiting:
         waiting = "1 waits for it, and gets it"
     if view.waiting > 1:
         waiting = f"{view.waiting} wait for it, and the first of them gets it"
     return (
-        f"{view.key!r} is held by {clean(str(holder))}, token {view.token};"
+        f"{view.key!r} is held by {held};"
         f" {lease if view.state == 'held' else 'its lease is over'}; {waiting}.\n"
-        "The holder may still be at work: only what is fenced with the token is safe from it."
+        f"{'The holder' if len(holders) == 1 else 'A holder'} may still be at work:"
+        " only what is fenced with the token is safe from it."
     )
-
-
-def _me() -> str:
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # no name for this uid, as in many containers
-        user = "somebody"
-    return f"{user}@{socket.gethostname()}"

@@ -28,7 +28,8 @@ from holdfast.sync import Holdfast
 
 DESCRIPTION = """\
 List the locks of a store in the order of their keys: who holds them, for how
-long, when the lease ends unless it is renewed, and how many wait.
+long, when the lease ends unless it is renewed, and how many wait. A lock that
+several may hold together is marked, and the first of them is shown.
 """
 
 HEADER = ("KEY", "STATE", "OWNER", "HOST:PID", "HELD FOR", "LEASE LEFT", "WAITING", "TOKEN")
@@ -81,9 +82,9 @@ def call(args: argparse.Namespace) -> int:
 
 
 def as_json(view: LockView) -> dict[str, object]:
-    """Return a lock as plain data, without the waiters: a list does not have them."""
+    """Return a lock as plain data, without waiters and all holders: a list does not have them."""
     data: dict[str, object] = as_dict(view)
-    del data["waiters"]
+    del data["waiters"], data["holders"]
     return data
 
 
@@ -125,6 +126,15 @@ def fitted(rows: list[tuple[str, ...]], width: int | None) -> list[list[str]]:
     )
 
 
+def state_text(view: LockView) -> str:
+    """Return the state of a lock, and how it is held if that is not as ever."""
+    if view.state == "held" and not view.holds:  # it ran out, and had a lock-delay
+        return "held (shut)"
+    if view.holder is None or view.mode == "exclusive":
+        return view.state
+    return f"{view.state} ({'shared' if view.mode == 'shared' else f'of {view.permits}'})"
+
+
 def _row(view: LockView) -> tuple[str, ...]:
     waiting = str(view.waiting) if view.waiting else "-"
     if view.holder is None:
@@ -132,7 +142,7 @@ def _row(view: LockView) -> tuple[str, ...]:
     holder = view.holder
     return (
         clean(view.key),
-        view.state,
+        state_text(view),
         clean(holder.owner),
         f"{clean(holder.host)}:{holder.pid}",
         duration_text(holder.held_for),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import getpass
 import os
 import re
+import socket
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -54,6 +56,20 @@ def add_url(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser, text: str) -> None:
     """Add ``--json``."""
     parser.add_argument("--json", action="store_true", help=text)
+
+
+def add_by(parser: argparse.ArgumentParser) -> None:
+    """Add ``--by``, for what goes into the history."""
+    parser.add_argument("--by", metavar="NAME", help="who does it (default: you@this-host)")
+
+
+def me() -> str:
+    """Return who does it, if nobody is named."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # no name for this uid, as in many containers
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"
 
 
 def url_of(args: argparse.Namespace) -> str | None:

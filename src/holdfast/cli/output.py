@@ -11,12 +11,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TextIO
 
+from holdfast.core.events import Event
+from holdfast.core.requests import Holder, LockView
 from holdfast.errors import LeaseLost
 
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 GAP = 2  # between columns
+HOLDERS_SHOWN = 100  # a view has no more
 
 
 def say(message: object) -> None:
@@ -104,6 +107,21 @@ def duration_text(seconds: float) -> str:
 def moment_text(at: float) -> str:
     """Return a time of the store's clock in the local time zone."""
     return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def holders_of(view: LockView) -> tuple[Holder, ...]:
+    """Return all who have a lock, as far as they are told."""
+    return view.holders or (() if view.holder is None else (view.holder,))
+
+
+def event_text(event: Event) -> str:
+    """Return what is to be said of an event beside what happened to whom."""
+    text = f"token {event.token}" if event.token else ""
+    if event.by:
+        text += f"{', ' if text else ''}by {clean(event.by)}"
+    if event.reason:
+        text += f"{': ' if text else ''}{clean(event.reason)}"
+    return text
 
 
 class _Reporter(logging.Handler):

@@ -25,12 +25,14 @@ from holdfast.cli.child import Child, Ended, Events, Lost, Stopped, Told
 from holdfast.cli.guardian import AT_ONCE
 from holdfast.cli.interrupts import Interrupts
 from holdfast.cli.options import Commands, add_url, duration
-from holdfast.cli.output import say
+from holdfast.cli.output import HOLDERS_SHOWN, holders_of, say
 from holdfast.cli.target import target
 from holdfast.clock import boot_time
 from holdfast.core import keys
+from holdfast.core.requests import LockView
 from holdfast.core.settings import Settings
-from holdfast.sync import Holdfast, Lease
+from holdfast.sync import Holdfast
+from holdfast.sync_leases import Lease
 
 DESCRIPTION = """\
 Wait for a lock, run a command while holding it, and exit with the command's
@@ -44,25 +46,43 @@ dead before anybody else gets the lock.
 The command finds HOLDFAST_KEY, HOLDFAST_TOKEN (the fencing token: pass it on
 to whatever the command writes to), HOLDFAST_OWNER and HOLDFAST_URL in its
 environment. SIGINT, SIGTERM and SIGHUP are passed on to it.
+
+With --shared the lock is held together with others that say so, and with
+--permits it is a semaphore: as many as that run at once. Waiting is first come,
+first served among all of them.
 """
 
 EPILOG = """\
 exit codes:
   the command's own, or 128 + n if signal n ended it
-  75  somebody else has the lock (after --timeout, or at once with --no-wait)
+  75  somebody else has the lock (after --timeout, or at once with --no-wait),
+      or waiting for it would have been a deadlock
   76  the lease was lost, and the command was stopped
+  78  the lock cannot be had like this: another number of permits, or this
+      owner has it shared
   126, 127  the command cannot be run, or was not found
 
 examples:
   holdfast run nightly-report --no-wait -- ./report.sh
   holdfast run deploy:web --timeout 10m --max-hold 1h -- make deploy
+  holdfast run resource:gpu --permits 4 -- ./train.sh
 """
 
 CANNOT_RUN, NOT_FOUND = 126, 127
 KILLED = 128 + 9
 LOST = errors.CODES[errors.LeaseLost][0]
 
-WITH_VALUE = ("--ttl", "--timeout", "--owner", "--max-hold", "--grace", "--url")
+WITH_VALUE = (
+    "--ttl",
+    "--timeout",
+    "--owner",
+    "--max-hold",
+    "--grace",
+    "--permits",
+    "--take",
+    "--lock-delay",
+    "--url",
+)
 
 SHORTEST = 0.2  # of a lease: less cannot be renewed in time on a machine that has anything else to do
 MOST_GRACE = 5.0
@@ -112,6 +132,25 @@ def add(commands: Commands) -> None:
         help="how long the command has between SIGTERM and SIGKILL, at most half the ttl"
         " (default: a quarter of the ttl, at most 5; 0: SIGKILL at once)",
     )
+    parser.add_argument(
+        "--shared", action="store_true", help="hold it together with others that have it shared"
+    )
+    parser.add_argument(
+        "--permits", type=int, metavar="N", help="hold one of N permits; the store remembers how many it has"
+    )
+    parser.add_argument(
+        "--take",
+        type=int,
+        metavar="K",
+        help="hold K permits instead of one; without --permits of as many as the store says",
+    )
+    parser.add_argument(
+        "--lock-delay",
+        type=duration,
+        default=0.0,
+        metavar="S",
+        help="should the lease run out, nobody gets the lock for this long (default: 0)",
+    )
     add_url(parser)
     parser.set_defaults(call=call)
 
@@ -157,6 +196,10 @@ def call(args: argparse.Namespace) -> int:
             owner=owner,
             timeout=0 if args.no_wait else args.timeout,
             max_hold=timing.max_hold,
+            mode="shared" if args.shared else "exclusive",
+            permits=0 if args.permits is None and args.take is not None else args.permits,
+            take=1 if args.take is None else args.take,
+            lock_delay=args.lock_delay,
             on_lost=lambda _: events.put(Lost()),
         )
         interrupts.deliver_to(lambda number: events.put(Told(number)))
@@ -291,9 +334,15 @@ def _look(locks: Holdfast, lease: Lease, events: Events, over: threading.Event) 
     while not over.wait(LOOK):
         with suppress(errors.StoreError, errors.Closed):
             view = locks.inspect(lease.key)
-            if view is None or view.holder is None or view.token != lease.token:
+            if view is None or not _has(view, lease.token):
                 events.put(Lost(_why(locks, lease)))
                 return
+
+
+def _has(view: LockView, token: int) -> bool:
+    """Tell whether a lease is among those that are shown; or may be behind them, if they are many."""
+    holders = holders_of(view)
+    return len(holders) >= HOLDERS_SHOWN or any(holder.token == token for holder in holders)
 
 
 def _why(locks: Holdfast, lease: Lease) -> errors.LeaseLost:

@@ -7,14 +7,17 @@ import json
 import sys
 from collections.abc import Sequence
 
-from holdfast.cli.ls import STYLES
+from holdfast.cli.ls import STYLES, state_text
 from holdfast.cli.options import Commands, add_json, add_url
 from holdfast.cli.output import (
     BOLD,
     DIM,
+    HOLDERS_SHOWN,
     clean,
     duration_text,
+    event_text,
     has_colours,
+    holders_of,
     moment_text,
     paint,
     say,
@@ -24,13 +27,13 @@ from holdfast.cli.target import existing
 from holdfast.core import keys
 from holdfast.core.data import as_dict
 from holdfast.core.events import Event
-from holdfast.core.requests import LockView
+from holdfast.core.requests import Holder, LockView
 from holdfast.sync import Holdfast
 
 DESCRIPTION = """\
-Show one lock: its holder, who waits for it in which order, and what is in its
-history. How much is in the history is up to the clients; by default they keep
-what went wrong.
+Show one lock: who holds it and how, who waits for it in which order, and what
+is in its history. How much is in the history is up to the clients; by default
+they keep what went wrong, and everything of operations.
 """
 
 NOTHING = 1
@@ -79,7 +82,14 @@ def _print_lock(view: LockView, *, colours: bool) -> None:
     def line(name: str, text: str) -> None:
         print(f"  {paint(f'{name:<9}', DIM, colours=colours)} {text}")
 
-    line("state", paint(view.state, STYLES[view.state], colours=colours))
+    line("state", paint(state_text(view), STYLES[view.state], colours=colours))
+    holders = holders_of(view)
+    if view.permits:
+        line("permits", f"{view.permits}, {sum(holder.take for holder in holders)} taken")
+    if len(holders) > 1:
+        line("holders", f"{len(holders)}{'' if len(holders) < HOLDERS_SHOWN else ' or more'}")
+        _print_table([_holder_row(holder) for holder in holders])
+        return
     line("token", f"{view.token}" if view.holder else f"{view.token} (of the last lease)")
     if view.holder is None:
         return
@@ -88,7 +98,20 @@ def _print_lock(view: LockView, *, colours: bool) -> None:
     line("where", f"host {clean(holder.host)}, pid {holder.pid}")
     line("held for", duration_text(holder.held_for) + (f", {view.holds} holds" if view.holds > 1 else ""))
     left = f"ends in {duration_text(view.expires_in)} unless it is renewed"
-    line("lease", left if view.state == "held" else "is over; whoever asks next gets the lock")
+    if view.state == "held" and not view.holds:
+        left = f"is over; the lock opens in {duration_text(view.expires_in)}"
+    line("lease", left if view.state == "held" else "is over; that takes effect when somebody asks")
+
+
+def _holder_row(holder: Holder) -> tuple[str, ...]:
+    return (
+        str(holder.token),
+        clean(holder.owner),
+        f"host {clean(holder.host)}, pid {holder.pid}",
+        f"for {duration_text(holder.held_for)}",
+        (f"{holder.take} permits" if holder.take > 1 else "")
+        + ("" if holder.claimed else " (handed over, not claimed yet)"),
+    )
 
 
 def _print_queue(view: LockView, *, colours: bool) -> None:
@@ -115,8 +138,7 @@ def _print_history(events: Sequence[Event], *, colours: bool) -> None:
             moment_text(event.at),
             event.kind.replace("_", " "),
             clean(event.owner or "-"),
-            f"token {event.token}"
-            + (f", by {clean(event.by)}: {clean(event.reason or '')}" if event.by else ""),
+            event_text(event),
         )
         for event in events
     ]

@@ -6,10 +6,25 @@ from typing import Literal
 
 from holdfast.core.data import data
 
-EventKind = Literal["granted", "queued", "handed_over", "released", "withdrawn", "expired", "broken"]
+EventKind = Literal[
+    "granted",
+    "queued",
+    "handed_over",
+    "released",
+    "withdrawn",
+    "expired",
+    "broken",
+    "completed",
+    "failed",
+    "downgraded",
+    "resized",
+    "deadlocked",
+]
 HistoryLevel = Literal["none", "notable", "all"]
 
-NOTABLE: frozenset[EventKind] = frozenset({"expired", "broken"})
+NOTABLE: frozenset[EventKind] = frozenset(
+    {"expired", "broken", "completed", "failed", "resized", "deadlocked"}
+)
 HISTORY_LEVELS: tuple[HistoryLevel, ...] = ("none", "notable", "all")
 
 
@@ -25,11 +40,15 @@ class Event:
     owner: str | None = None
     by: str | None = None
     reason: str | None = None
+    id: int = 0  # its place in the order of all events; 0: it was not watched yet
 
 
-def is_kept(kind: EventKind, level: HistoryLevel) -> bool:
+def is_kept(kind: EventKind, level: HistoryLevel, *, operation: bool = False) -> bool:
     """Tell whether an event of this kind belongs into a history of this level.
 
-    A break is always kept: somebody took a lock away from somebody, and that must be found again.
+    A break is always kept: somebody took a lock away from somebody, and that must be found again. Of an
+    operation everything is, unless nothing is to be kept: it is rare, and others want to watch it.
     """
-    return level == "all" or kind == "broken" or (level == "notable" and kind in NOTABLE)
+    if level == "all" or kind == "broken":
+        return True
+    return level == "notable" and (operation or kind in NOTABLE)

@@ -61,6 +61,13 @@ def resource(type: object, id: object) -> str:
     return _build("resource", type, id)
 
 
+def operation(name: object, resource: object) -> str:
+    """Return the key of an operation on a resource: ``pull:model-7b``."""
+    if not str(name):
+        raise InvalidKey(f":{resource}", "has an empty part")
+    return _build(_escape(str(name)), resource)
+
+
 @data
 class ParsedKey:
     """A key taken apart. *fields* are named when the key follows one of the schemes above."""

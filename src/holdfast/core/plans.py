@@ -19,17 +19,29 @@ from typing import Any, TypeVar
 
 from holdfast import errors
 from holdfast.core.data import data, replace
+from holdfast.core.family import PLAIN, Failure, Outcome, Terms
 from holdfast.core.requests import (
+    MOST_SHOWN,
     Acquire,
+    Break,
+    Broken,
     Busy,
+    Deadlocked,
+    Done,
+    Failed,
+    Feed,
     Granted,
+    Inspect,
+    LockView,
     NotHeld,
     Queued,
+    Refused,
     Release,
     Released,
     Request,
     Signal,
     TooManyHolds,
+    Watch,
     Withdraw,
 )
 from holdfast.core.settings import Settings
@@ -57,6 +69,8 @@ TRANSIENT = (errors.StoreUnavailable, errors.OutcomeUnknown)
 # A head that asks at the very end of a lease may be a clock tick early, and would have to ask twice.
 TICK = 0.002
 
+WATCH_EVERY = 0.25  # seconds: how often who watches looks for events
+
 MOST_LATE = 3  # grants that came too late to be trusted, before we give up
 
 
@@ -76,6 +90,8 @@ class Grant:
     trusted_until: float
     holds: int = 1
     retire: bool = False
+    terms: Terms = PLAIN
+    failures: tuple[Failure, ...] = ()
 
 
 def acquire(
@@ -86,8 +102,8 @@ def acquire(
     clock: Clock,
     roll: Roll,
     retire: bool = False,
-) -> Plan[Grant]:
-    """Get the lock, waiting at most *timeout* (None: for ever; 0: one try).
+) -> Plan[Grant | Done]:
+    """Get the lock, waiting at most *timeout* (None: for ever; 0: one try). An operation may be done by then.
 
     *retire* says that the store's transport may repeat requests by itself.
     """
@@ -126,6 +142,8 @@ def acquire(
                         trusted_until=trusted_until,
                         holds=answer.holds,
                         retire=retire or unanswered,
+                        terms=request.terms,
+                        failures=answer.failures,
                     )
                 # The answer took longer than the lease can be trusted. Asking again moves its end.
                 unanswered = True
@@ -143,8 +161,17 @@ def acquire(
                 raise errors.ReentryLimit(
                     request.key, owner=request.owner, holds=answer.holds, limit=request.limit
                 )
-            if isinstance(answer, NotHeld):
-                # Granted and ended again while the answers were lost. An ended attempt stays ended.
+            if isinstance(answer, Refused):
+                raise _refused(request, answer)
+            if isinstance(answer, Deadlocked):
+                raise errors.DeadlockDetected(request.key, answer.cycle)
+            if isinstance(answer, Done | Failed) and request.terms.operation:
+                if isinstance(answer, Failed):
+                    raise errors.OperationFailed(request.key, answer.failures)
+                return answer
+            if isinstance(answer, NotHeld | Done | Failed):
+                # Granted and ended again while the answers were lost; or somebody else's operation is over,
+                # and we only wanted the lock. An ended attempt stays ended.
                 successors += 1
                 request = replace(request, attempt=f"{first_attempt}.{successors}")
                 continue
@@ -175,6 +202,14 @@ def _wait_for_our_turn(request: Acquire, queued: Queued, deadline: float | None,
         watch = clock() + signal.expires_in + TICK
 
 
+def _refused(request: Acquire, answer: Refused) -> errors.HoldfastError:
+    if answer.why == "upgrade":
+        return errors.UpgradeRefused(request.key, owner=request.owner)
+    return errors.CapacityMismatch(
+        request.key, permits=request.terms.permits, stored=answer.permits, take=request.terms.take
+    )
+
+
 def _timed_out(key: str, queued: Queued, waited: float) -> errors.LockTimeout:
     return errors.LockTimeout(
         key,
@@ -195,22 +230,26 @@ def _undo(request: Acquire) -> Plan[None]:
         raise
 
 
-def _quietly(request: Request[Any]) -> Plan[None]:
+def _quietly(request: Request[Any]) -> Plan[Any]:
     """Ask once. If that fails too, the ticket ends with its patience, or the lease with its ttl."""
     with suppress(errors.StoreError):
-        yield request
+        return (yield request)
 
 
-def release(grant: Grant, *, settings: Settings, clock: Clock, roll: Roll) -> Plan[Released | NotHeld]:
+def release(
+    grant: Grant, *, settings: Settings, clock: Clock, roll: Roll, outcome: Outcome | None = None
+) -> Plan[Released | NotHeld | Refused]:
     """Give the hold back, asking again while the store fails and the lease is worth it."""
     deadline = clock() + settings.release_timeout
-    request = Release(grant.key, grant.attempt, grant.token, grant.retire)
+    # With an outcome it must be known for sure that it was this release, if the answer is lost.
+    retire = grant.retire or outcome is not None
+    request = Release(grant.key, grant.attempt, grant.token, retire, outcome)
     failures = 0
     unknown = False
     try:
         while True:
             try:
-                answer: Released | NotHeld = yield request
+                answer: Released | NotHeld | Refused = yield request
             except TRANSIENT as error:
                 failures += 1
                 if isinstance(error, errors.OutcomeUnknown):
@@ -221,26 +260,110 @@ def release(grant: Grant, *, settings: Settings, clock: Clock, roll: Roll) -> Pl
                     raise
                 yield Wait(grant.key, grant.attempt, again_at)
                 continue
-            if unknown and isinstance(answer, NotHeld) and answer.why != "broken":
+            if unknown and isinstance(answer, NotHeld) and _is_ours(answer, outcome):
                 return Released()  # our own release, whose answer was lost
             return answer
     except Abandoned:  # the request may not have been sent yet; releasing twice is harmless
-        yield from _quietly(replace(request, retire=True))
+        request = replace(request, retire=True)
+        if isinstance((yield from _quietly(request)), Refused):  # not the last hold: the outcome is another's
+            yield from _quietly(replace(request, outcome=None))
         raise
 
 
-def ask(request: Request[A], *, settings: Settings, clock: Clock, roll: Roll) -> Plan[A]:
-    """Ask for something that may be asked twice, again and again while the store is unavailable."""
+def _is_ours(answer: NotHeld, outcome: Outcome | None) -> bool:
+    """Tell whether a release that was asked for twice has found that the first did it."""
+    return answer.why == "already" if outcome is not None else answer.why != "broken"
+
+
+def ask(
+    request: Request[A],
+    *,
+    settings: Settings,
+    clock: Clock,
+    roll: Roll,
+    unknown_too: bool = False,
+) -> Plan[A]:
+    """Ask for something that may be asked twice, again and again while the store is unavailable.
+
+    With *unknown_too* also when nobody knows whether it was done: for what has the same answer if it was.
+    """
     deadline = clock() + settings.release_timeout
     failures = 0
+    unknown: errors.OutcomeUnknown | None = None
     while True:
         try:
             answer: A = yield request
-        except errors.StoreUnavailable:
+        except TRANSIENT as error:
+            if isinstance(error, errors.OutcomeUnknown):
+                unknown = error
+                if not unknown_too:
+                    raise
             failures += 1
             again_at = clock() + settings.backoff.delay(failures, roll())
             if again_at >= deadline:
-                raise
+                raise unknown or error from None  # what one try may have done, no later one takes back
             yield Wait("", "", again_at)
         else:
             return answer
+
+
+def break_leases(request: Break, *, settings: Settings, clock: Clock, roll: Roll) -> Plan[list[Broken]]:
+    """Break the lease that is named, or all that are there when we look first. Return those that were.
+
+    Each is named by its token: asked twice, or too late, a break must not hit the next one. An inspection
+    shows only the first of many, so we look again until it shows none of those that were there.
+    """
+
+    def persistently(wanted: Request[A]) -> Plan[A]:
+        return ask(wanted, settings=settings, clock=clock, roll=roll)
+
+    if request.token is not None:
+        answer = yield from persistently(request)
+        return [answer] if isinstance(answer, Broken) else []
+    view = yield from persistently(Inspect(request.key))
+    newest = view.token if view is not None and view.state == "held" else 0
+    named: set[int] = set()
+    broken: list[Broken] = []
+    while view is not None and (left := [t for t in _tokens(view) if t <= newest and t not in named]):
+        for token in left:
+            answer = yield from persistently(replace(request, token=token))
+            if isinstance(answer, Broken):
+                broken.append(answer)
+        named.update(left)
+        if len(view.holders) < MOST_SHOWN:
+            break  # it showed them all
+        view = yield from persistently(Inspect(request.key))
+    return broken
+
+
+def _tokens(view: LockView) -> list[int]:
+    return [holder.token for holder in view.holders]
+
+
+def next_events(
+    request: Watch, *, until: float | None, settings: Settings, clock: Clock, roll: Roll
+) -> Plan[Feed]:
+    """Wait for events, at most until *until* (None: for ever), through whatever the store suffers."""
+    failures = 0
+    while True:
+        try:
+            answer: Feed = yield request
+        except TRANSIENT:
+            failures += 1
+            again_at = clock() + settings.backoff.delay(failures, roll())
+            if until is not None and again_at >= until:
+                raise
+        else:
+            failures = 0
+            if answer.events or request.after is None:
+                return answer
+            # A store looks at that many events at least, and tells of those that are wanted. If they were
+            # fewer, it has come to the end; who waited each time would never be done with a long backlog.
+            more = answer.after - request.after >= request.limit
+            request = replace(request, after=answer.after)
+            if more:
+                continue
+            if until is not None and clock() >= until:
+                return answer
+            again_at = clock() + WATCH_EVERY
+        yield Wait("", "", again_at if until is None else min(again_at, until))

@@ -10,14 +10,17 @@ from typing import Generic, Literal, TypeVar
 
 from holdfast.core.data import data
 from holdfast.core.events import Event
+from holdfast.core.family import PLAIN, Failure, Link, Mode, Outcome, Terms
 
 A_co = TypeVar("A_co", covariant=True)
 
 Why = Literal["already", "expired", "taken over", "broken", "unknown", "free"]
 LockState = Literal["held", "expired", "free"]
-SignalKind = Literal["granted", "head", "lost"]
+Refusal = Literal["upgrade", "capacity", "take", "holds", "free"]
+SignalKind = Literal["granted", "head", "lost", "over"]
 
 DEFAULT_LIMIT = 64
+MOST_SHOWN = 100  # holders, or waiters, when one lock is inspected
 
 
 class Request(Generic[A_co]):
@@ -36,7 +39,9 @@ class Client:
 
 
 @data
-class Acquire(Request["Granted | Queued | Busy | TooManyHolds | NotHeld"]):
+class Acquire(
+    Request["Granted | Queued | Busy | TooManyHolds | NotHeld | Refused | Done | Failed | Deadlocked"]
+):
     """Take *key*, or join its queue when *wait* is set.
 
     Asking twice is harmless: the attempt id says that it is the same try. So a lost answer is simply
@@ -52,6 +57,7 @@ class Acquire(Request["Granted | Queued | Busy | TooManyHolds | NotHeld"]):
     limit: int = DEFAULT_LIMIT  # of holds by one owner; 1: not reentrant
     patience: float = 15.0  # how long our ticket lives without a sign of life
     claim: float = 5.0  # how long a grant handed to our ticket waits for us
+    terms: Terms = PLAIN
     now: float | None = None  # None: the store's own clock decides (always, outside tests)
 
 
@@ -84,17 +90,18 @@ class Renew(Request["Renewed"]):
 
 
 @data
-class Release(Request["Released | NotHeld"]):
+class Release(Request["Released | NotHeld | Refused"]):
     """Give up one hold. The last one frees the lock or hands it to the next ticket.
 
     *retire* remembers the attempt, so that a copy of its Acquire that is still under way cannot take
-    the lock later.
+    the lock later. *outcome* is for operations: success answers all who wait, and hands over to nobody.
     """
 
     key: str
     attempt: str
     token: int
     retire: bool = False
+    outcome: Outcome | None = None
     now: float | None = None
 
 
@@ -104,6 +111,26 @@ class Withdraw(Request["Withdrawn | NotHeld"]):
 
     key: str
     attempt: str
+    now: float | None = None
+
+
+@data
+class Downgrade(Request["Granted | NotHeld | Refused"]):
+    """Make an exclusive lease a shared one, under the same token, with no writer in between."""
+
+    key: str
+    attempt: str
+    token: int
+    now: float | None = None
+
+
+@data
+class Resize(Request["Resized"]):
+    """Set how many permits a semaphore has. Nobody who has some loses them. For operators."""
+
+    key: str
+    permits: int
+    by: str
     now: float | None = None
 
 
@@ -161,6 +188,19 @@ class History(Request[tuple[Event, ...]]):
 
 
 @data
+class Watch(Request["Feed"]):
+    """Read what happened to a key, or to all keys with a prefix, behind the event *after*.
+
+    Every event has its place in one order of all, which it is given when it is first read.
+    """
+
+    key: str  # a prefix, unless *exact*
+    exact: bool = False
+    after: int | None = None  # None: nothing yet, only where the order ends now
+    limit: int = 100
+
+
+@data
 class Sweep(Request["Swept"]):
     """Settle and forget what is over, at most *limit* of each kind, walking the keys from *after*."""
 
@@ -181,6 +221,7 @@ class Holder:
     token: int
     held_for: float
     claimed: bool = True
+    take: int = 1  # how many permits
 
     def __str__(self) -> str:
         text = f"{self.owner} (host {self.host}, pid {self.pid}) for {self.held_for:.1f} s"
@@ -204,6 +245,7 @@ class Granted:
     token: int
     expires_in: float
     holds: int = 1
+    failures: tuple[Failure, ...] = ()  # of those who had the operation before us
 
 
 @data
@@ -231,6 +273,36 @@ class TooManyHolds:
 
 
 @data
+class Refused:
+    """It cannot be had like this: see the protocol for each reason. *permits* is what the store says."""
+
+    why: Refusal
+    permits: int = 0
+
+
+@data
+class Done:
+    """The operation has succeeded while we waited. *result* is JSON."""
+
+    result: str
+    token: int
+
+
+@data
+class Failed:
+    """The operation has failed as often as it may; everybody who waited is told."""
+
+    failures: tuple[Failure, ...]
+
+
+@data
+class Deadlocked:
+    """Everybody here waits for the next one, and the last for the first; our ticket is gone."""
+
+    cycle: tuple[Link, ...]
+
+
+@data
 class NotHeld:
     """Nothing was done, because the attempt holds nothing here."""
 
@@ -241,10 +313,11 @@ class NotHeld:
 
 @data
 class Released:
-    """One hold less. *next* is the owner it was handed to, if it was."""
+    """One hold less. *next* is the owner it was handed to, if it was; *told*, how many learn the outcome."""
 
     holds: int = 0
     next: str | None = None
+    told: int = 0
 
 
 @data
@@ -260,6 +333,22 @@ class Broken:
 
     holder: Holder
     next: str | None = None
+
+
+@data
+class Resized:
+    """How many permits there are now, and were before; 0: nobody had said."""
+
+    permits: int
+    before: int
+
+
+@data
+class Feed:
+    """Events in their order, and the place to go on behind."""
+
+    events: tuple[Event, ...]
+    after: int
 
 
 @data
@@ -309,6 +398,9 @@ class LockView:
     holds: int
     waiting: int
     waiters: tuple[Waiter, ...] = ()  # the first hundred; only when one lock is inspected
+    mode: Mode = "exclusive"
+    permits: int = 0  # of a semaphore
+    holders: tuple[Holder, ...] = ()  # the first hundred; only when one lock is inspected
 
 
 @data

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast.core.data import data
 from holdfast.core.events import HistoryLevel
-from holdfast.core.requests import Client, Request, Signal
+from holdfast.core.requests import MOST_SHOWN, Client, Request, Signal
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,8 +26,13 @@ REMEMBER = {
     "withdrawn": 60_000_000,
     "expired": 60_000_000,
     "broken": 86_400_000_000,
+    "deadlocked": 60_000_000,
+    "refused": 60_000_000,
+    # A waiter may come back late for the outcome of an operation: its whole machine may have been paused.
+    "done": 600_000_000,
+    "failed": 600_000_000,
 }
-WAITERS_SHOWN = 100
+WAITERS_SHOWN = MOST_SHOWN
 
 
 @data

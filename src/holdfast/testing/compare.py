@@ -2,7 +2,8 @@
 
 The memory store is the reference. A store that passes answers as it does, on sequences nobody thought
 of. Everything follows from a seed, so a difference can be replayed; nothing waits, because time is
-passed in. What the protocol leaves to the store is not compared: the order of the signals of one step.
+passed in. What the protocol leaves to the store is not compared: the order of the signals of one step, and
+the places of events of different keys in the feed.
 """
 
 from __future__ import annotations
@@ -14,22 +15,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.core.data import replace
+from holdfast.core.events import Event
+from holdfast.core.family import PLAIN, Outcome, Terms
 from holdfast.core.requests import (
     Acquire,
     Break,
     Client,
+    Downgrade,
     Granted,
     History,
     Inspect,
     List,
     LockState,
+    Queued,
     RefreshTicket,
     Release,
     Renew,
     RenewLease,
     Request,
+    Resize,
     Signal,
     Sweep,
+    Watch,
     Withdraw,
 )
 from holdfast.stores.base import Store, micros
@@ -38,6 +45,9 @@ OWNERS = ("ann", "bob", "cy", "dee")
 KEYS = ("node:1:fetch", "node:1:fetch:2", "workflow:1")
 DURATIONS = (0.5, 1.0, 2.0, 3.5, 5.0, 15.0)  # whole microseconds, and sums that often coincide
 STATES: tuple[LockState | None, ...] = (None, None, "held", "expired", "free")
+FLAVOURS = ("plain", "shared", "permits", "operation", "anything")  # what a key is used for
+OUTCOMES = (Outcome(True, '"done"'), Outcome(True, "null"), Outcome(False, "no space left"))
+PERMITS = 3
 HOUR = 3600.0
 DAY = 86400.0
 
@@ -46,8 +56,9 @@ DAY = 86400.0
 class Traffic:
     """Random requests of a few clients for a few keys. Time mostly moves forward.
 
-    Attempts are few at any time, but go on being new: old ones stay remembered as ended. What a store
-    answered is fed back with `heard`, so that tokens are often right.
+    Attempts are few at any time, but go on being new: old ones stay remembered as ended. An attempt asks on
+    the same terms however often it asks. What a store answered is fed back with `heard`, so that tokens are
+    often right.
     """
 
     dice: random.Random
@@ -58,6 +69,15 @@ class Traffic:
     steps: int = 0
     tokens: dict[tuple[str, str], int] = field(default_factory=dict)
     instants: deque[int] = field(default_factory=lambda: deque(maxlen=24))
+    flavours: dict[str, str] = field(init=False)
+    entangled: bool = field(init=False)  # owners want several keys at once, and so come to deadlocks
+
+    def __post_init__(self) -> None:
+        self.flavours = {key: self.dice.choice(FLAVOURS) for key in self.keys}
+        self.entangled = self.dice.random() < 0.4
+        self._terms: dict[tuple[str, str], Terms] = {}
+        self._permits: dict[str, int] = {}  # as an operator said last
+        self._queued: deque[tuple[str, str]] = deque(maxlen=8)
 
     def next(self) -> Request[Any]:
         """Return the next request, at a time a little (or not, or much) later."""
@@ -71,6 +91,8 @@ class Traffic:
             self._break: 3,
             self._sweep: 3,
             self._look: 12,
+            self._downgrade: 3,
+            self._resize: 2,
         }
         (make,) = self.dice.choices(list(makers), list(makers.values()))
         return make()
@@ -79,10 +101,37 @@ class Traffic:
         """Learn from an answer."""
         if isinstance(request, Acquire) and isinstance(answer, Granted):
             self.tokens[request.key, request.attempt] = answer.token
+        elif isinstance(request, Acquire) and isinstance(answer, Queued):
+            self._queued.append((request.key, request.attempt))
 
-    def owner_of(self, attempt: str) -> str:
+    def owner_of(self, key: str, attempt: str) -> str:
         """Return the owner that an attempt belongs to."""
-        return attempt.partition("-")[0]
+        name = attempt.partition("-")[0]
+        return name if self.entangled else f"{name} of {key}"
+
+    def terms_of(self, key: str, attempt: str) -> Terms:
+        """Return the terms on which an attempt asks for a key."""
+        terms = self._terms.get((key, attempt))
+        if terms is None:
+            terms = self._terms[key, attempt] = self._new_terms(key)
+        return terms
+
+    def _new_terms(self, key: str) -> Terms:
+        dice, flavour = self.dice, self.flavours[key]
+        if flavour == "anything":
+            flavour = dice.choice(("plain", "shared", "permits", "operation"))
+        delay = dice.choice((0.0, 0.0, 0.0, 2.0))
+        match flavour:
+            case "shared":
+                return Terms(mode="shared" if dice.random() < 0.7 else "exclusive", delay=delay)
+            case "permits" if dice.random() < 0.9:
+                permits = dice.choice((PERMITS, PERMITS, PERMITS, PERMITS, 0, 4))
+                return Terms(
+                    mode="permits", take=dice.choice((1, 1, 1, 2, 3, 4)), permits=permits, delay=delay
+                )
+            case "operation":
+                return Terms(operation=True, max_attempts=dice.choice((0, 0, 1, 2, 3)))
+        return PLAIN
 
     def _pass_time(self) -> None:
         dice = self.dice
@@ -132,23 +181,43 @@ class Traffic:
                 return key, attempt, token
 
     def _acquire(self) -> Acquire:
-        attempt = self._attempt()
+        key, attempt = self._key(), self._attempt()
+        if (
+            self._queued and self.dice.random() < 0.25
+        ):  # ask again: to claim it, or to learn what became of it
+            key, attempt = self.dice.choice(self._queued)
         return Acquire(
-            key=self._key(),
+            key=key,
             attempt=attempt,
-            owner=self.owner_of(attempt),
+            owner=self.owner_of(key, attempt),
             ttl=self._duration(),
             client=self.client,
             wait=self.dice.random() < 0.75,
             limit=self.dice.choice((64, 64, 2, 1)),
             patience=self._duration(),
             claim=self._duration(),
+            terms=self.terms_of(key, attempt),
             now=self._at(),
         )
 
     def _release(self) -> Release:
         key, attempt, token = self._known()
-        return Release(key, attempt, token, retire=self.dice.random() < 0.3, now=self._at())
+        outcome = None
+        if self.dice.random() < (0.8 if self.flavours[key] in ("operation", "anything") else 0.1):
+            outcome = self.dice.choice(OUTCOMES)
+        return Release(key, attempt, token, retire=self.dice.random() < 0.3, outcome=outcome, now=self._at())
+
+    def _downgrade(self) -> Downgrade:
+        key, attempt, token = self._known()
+        return Downgrade(key, attempt, token, now=self._at())
+
+    def _resize(self) -> Resize:
+        semaphores = [key for key, flavour in self.flavours.items() if flavour in ("permits", "anything")]
+        if not semaphores or self.dice.random() < 0.1:
+            semaphores = list(self.keys)
+        key = self.dice.choice(semaphores)
+        self._permits[key] = self.dice.choice((1, 2, PERMITS, PERMITS, PERMITS, 5))
+        return Resize(key, self._permits[key], "olga", now=self._at())
 
     def _renew(self) -> Renew:
         dice = self.dice
@@ -193,7 +262,7 @@ class Traffic:
             case _:
                 return List(
                     prefix=dice.choice(("", "", "node:1", "node:1:fetch:", "w")),
-                    owner=dice.choice((None, None, *OWNERS)),
+                    owner=dice.choice((None, None, *(self.owner_of(self._key(), name) for name in OWNERS))),
                     type=dice.choice((None, None, "node", "nod")),
                     state=dice.choice(STATES),
                     after=dice.choice(("", "", *self.keys)),
@@ -218,6 +287,7 @@ def compare(
     *look_every* steps everything there is to see is compared as well.
     """
     traffic = Traffic(random.Random(seed), client)
+    feeds = Reader(reference), Reader(other)
     heard: list[Signal] = []
     told: list[Signal] = []
     reference.listen(heard.append)
@@ -230,7 +300,7 @@ def compare(
         for request in asked:
             heard.clear()
             told.clear()
-            expected, answer = reference.execute(request), other.execute(request)
+            expected, answer = (_comparable_answer(store.execute(request)) for store in (reference, other))
             past.append(f"{step}: {request!r}\n      -> {expected!r} {_in_order(heard)}")
             if expected != answer or _comparable(request, heard) != _comparable(request, told):
                 raise AssertionError(
@@ -243,6 +313,44 @@ def compare(
                     f"the last steps, with the reference's answers:\n  " + "\n  ".join(past)
                 )
             traffic.heard(request, expected)
+        if step % look_every == 0 or step == steps:
+            watched, seen = (feed.read_on() for feed in feeds)
+            if watched != seen:
+                raise AssertionError(
+                    f"seed {seed}, step {step}: the feeds differ\n  reference {watched}\n  other     {seen}"
+                )
+
+
+@dataclass(eq=False)
+class Reader:
+    """Somebody who watches all keys of a store, a page at a time."""
+
+    store: Store
+    after: int = 0
+
+    def read_on(self) -> dict[str, list[Event]]:
+        """Return what is new, by key: the order between keys is the store's own."""
+        found: dict[str, list[Event]] = {}
+        while True:
+            page = self.store.execute(Watch("", after=self.after, limit=7))
+            for event in page.events:
+                assert event.id > self.after, f"out of order: {event} behind {self.after}"
+                self.after = event.id
+                found.setdefault(event.key, []).append(replace(event, id=0, number=0))
+            if not page.events:
+                return found
+
+
+def _comparable_answer(answer: Any) -> Any:
+    """Return an answer as all stores give it.
+
+    Without the places of events; and a key that was swept away and used again may count its events from
+    anywhere, if all those before were swept away too.
+    """
+    if isinstance(answer, tuple):
+        start = answer[0].number if answer else 0
+        return tuple(replace(event, id=0, number=event.number - start) for event in answer)
+    return answer
 
 
 def _everything(traffic: Traffic) -> Iterator[Request[Any]]:

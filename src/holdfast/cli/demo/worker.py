@@ -15,7 +15,8 @@ from pathlib import Path
 
 from holdfast.core.settings import Settings
 from holdfast.errors import LeaseLost
-from holdfast.sync import Holdfast, Lease
+from holdfast.sync import Holdfast
+from holdfast.sync_leases import Lease
 
 KEY = "demo"
 TTL = 2.0

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
+from holdfast.core.data import replace
 from holdfast.core.events import Event
-from holdfast.core.requests import Acquire, Client, Holder, LockState, LockView, NotHeld, Signal, Waiter
+from holdfast.core.family import Failure, Mode, Terms, fits
+from holdfast.core.requests import (
+    Acquire,
+    Client,
+    Granted,
+    Holder,
+    LockState,
+    LockView,
+    NotHeld,
+    Signal,
+    Waiter,
+)
 from holdfast.stores.base import REMEMBER, Listener, micros
 
 Post = list[tuple[str, Signal]]  # signals to send once the mutex is free: (instance, signal)
@@ -14,74 +27,129 @@ SHARDS = 64
 
 
 class Hold:
-    """One entry into a lock, with its own end."""
+    """One entry into a lock, with its own end. All that have one token are one lease, of one owner."""
 
-    __slots__ = ("claimed", "end")
+    __slots__ = ("claimed", "client", "end", "owner", "since", "terms", "token")
 
-    def __init__(self, end: int, claimed: bool) -> None:
+    def __init__(
+        self, owner: str, client: Client, terms: Terms, token: int, since: int, end: int, claimed: bool
+    ) -> None:
+        self.owner = owner
+        self.client = client
+        self.terms = terms
+        self.token = token
+        self.since = since  # when its lease began
         self.end = end
         self.claimed = claimed
+
+    def holder(self, now: int, claimed: bool) -> Holder:
+        """Return who has it, as others are told; *claimed* is about the whole lease."""
+        take = self.terms.take if self.terms.mode == "permits" else 1
+        held_for = (now - self.since) / 1e6
+        return Holder(self.owner, self.client.host, self.client.pid, self.token, held_for, claimed, take)
 
 
 class Ticket:
     """A place in a queue."""
 
-    __slots__ = ("claim", "client", "end", "owner", "queued_at")
+    __slots__ = ("claim", "client", "end", "owner", "queued_at", "terms")
 
     def __init__(self, request: Acquire, now: int) -> None:
         self.owner = request.owner
         self.client = request.client
+        self.terms = request.terms
         self.claim = micros(request.claim)
         self.end = now + micros(request.patience)
         self.queued_at = now
 
 
 class Lock:
-    """One key: who holds it, and who waits."""
+    """One key: who holds it, who waits, and its notes."""
 
-    __slots__ = ("client", "events", "freed_at", "holds", "key", "last", "owner", "since", "tickets", "token")
-
-    client: Client  # of the holder; meaningless while free
+    __slots__ = (
+        "events",
+        "failed",
+        "failures",
+        "freed_at",
+        "holds",
+        "key",
+        "last",
+        "permits",
+        "shut_by",
+        "shut_until",
+        "tickets",
+        "token",
+    )
 
     def __init__(self, key: str, token: int, events: int) -> None:
         self.key = key
         self.token = token
         self.events = events  # how many there were; history forgets some, and goes on counting
-        self.owner: str | None = None
-        self.holds: dict[str, Hold] = {}
+        self.holds: dict[str, Hold] = {}  # by attempt
         self.tickets: dict[str, Ticket] = {}  # by attempt, in the order of arrival
         self.last: str | None = None
-        self.since = self.freed_at = 0
+        self.freed_at = 0
+        self.permits = 0  # how many there are; 0: nobody has said
+        self.shut_until = 0
+        self.shut_by: Hold | None = None  # whose lease expired; meaningless unless shut
+        self.failed = 0  # attempts at the operation that is going on
+        self.failures: tuple[Failure, ...] = ()  # the last of them
+
+    @property
+    def owner(self) -> str | None:
+        """The owner of the lease that was granted first; None when nobody has one."""
+        return self.first().owner if self.holds else None
 
     @property
     def end(self) -> int:
-        return max((hold.end for hold in self.holds.values()), default=0)
+        """The end of the last hold, or of being shut; in the past if there is neither."""
+        return (
+            max(self.shut_until, *(hold.end for hold in self.holds.values()))
+            if self.holds
+            else self.shut_until
+        )
 
     def has_hold(self, attempt: str, now: int) -> bool:
         hold = self.holds.get(attempt)
         return hold is not None and hold.end > now
 
-    def give(self, owner: str, client: Client, attempt: str, hold: Hold, now: int) -> None:
+    def first(self) -> Hold:
+        """Return the hold that stands for the lease that was granted first."""
+        return min(self.holds.items(), key=_by_grant)[1]
+
+    def lease(self, token: int) -> list[Hold]:
+        """Return the holds of a lease."""
+        return [hold for hold in self.holds.values() if hold.token == token]
+
+    def fits(self, terms: Terms, permits: int) -> bool:
+        """Tell whether a lease on these terms is possible beside those there are, with so many permits."""
+        return fits(terms, (hold.terms for hold in self.holds.values()), permits)
+
+    def give(
+        self, attempt: str, owner: str, client: Client, terms: Terms, now: int, end: int, claimed: bool
+    ) -> None:
         self.token = max(self.token + 1, now)
-        self.owner, self.client, self.since = owner, client, now
-        self.holds[attempt] = hold
+        self.holds[attempt] = Hold(owner, client, terms, self.token, now, end, claimed)
 
-    def drop_hold(self, attempt: str, now: int, post: Post) -> None:
-        """Remove a hold. If the lease ends sooner without it, the head may have to know."""
-        end = self.end
-        del self.holds[attempt]
-        if self.holds and self.end < end:
-            self.tell_head(now, post)
+    def granted(self, hold: Hold, now: int) -> Granted:
+        """Return what the holder of a hold is told."""
+        holds = 1 if len(self.holds) == 1 else len(self.lease(hold.token))
+        failures = self.failures if hold.terms.operation else ()
+        return Granted(hold.token, (hold.end - now) / 1e6, holds, failures)
 
-    def free(self, now: int) -> None:
-        self.holds.clear()
-        self.owner = None
-        self.freed_at = now
+    def shut(self, hold: Hold) -> None:
+        """Keep everybody out for a while, because this hold has expired."""
+        until = hold.end + micros(hold.terms.delay)
+        if until > self.shut_until:
+            self.shut_until, self.shut_by = until, hold
+
+    def forget_failures(self) -> None:
+        self.failed, self.failures = 0, ()
 
     def state(self, now: int) -> LockState:
-        if self.owner is None:
-            return "free"
-        return "held" if self.end > now else "expired"
+        if self.end > now:
+            return "held"
+        return "expired" if self.holds else "free"
 
     def prune_head(self, now: int) -> bool:
         """Remove dead tickets from the head of the queue; tell whether there were any."""
@@ -94,45 +162,85 @@ class Lock:
             pruned = True
         return pruned
 
+    def ask_again_at(self, terms: Terms) -> int:
+        """Return when it may be worth asking again for a lease on these terms."""
+        if terms.mode == self.mode == "permits":
+            return max(self.shut_until, min(hold.end for hold in self.holds.values()))
+        return self.end
+
+    def head_watches(self) -> int:
+        """Return the instant that the head of the queue waits for; 0 if nobody waits."""
+        return self.ask_again_at(next(iter(self.tickets.values())).terms) if self.tickets else 0
+
     def tell_head(self, now: int, post: Post) -> None:
-        """Tell the new head to watch this lease, if it ends before the head's next heartbeat can tell it."""
+        """Tell the head what to watch, if that comes before its next heartbeat can tell it."""
         if self.tickets:
             attempt, ticket = next(iter(self.tickets.items()))
-            if self.end - now < ticket.claim:  # heartbeats come more often than that
-                signal = Signal("head", self.key, attempt, (self.end - now) / 1e6)
-                post.append((ticket.client.instance, signal))
+            expires_in = self.ask_again_at(ticket.terms) - now
+            if expires_in < ticket.claim:  # heartbeats come more often than that
+                post.append((ticket.client.instance, Signal("head", self.key, attempt, expires_in / 1e6)))
 
-    def view(self, now: int, waiters: tuple[Waiter, ...] = ()) -> LockView:
-        """Return the lock as others may see it."""
-        holder = self.holder(now)
+    @property
+    def mode(self) -> Mode:
+        """The mode of all that hold it; they would not fit beside each other else."""
+        return next(iter(self.holds.values())).terms.mode if self.holds else "exclusive"
+
+    def view(self, now: int) -> LockView:
+        """Return the lock as others may see it, without those who wait."""
         return LockView(
             key=self.key,
             state=self.state(now),
             token=self.token,
-            holder=holder,
-            expires_in=max(self.end - now, 0) / 1e6 if holder else 0.0,
+            holder=self.holder(now),
+            expires_in=max(self.end - now, 0) / 1e6,
             holds=len(self.holds),
             waiting=len(self.tickets),
-            waiters=waiters,
+            mode=self.mode,
+            permits=self.permits,
         )
 
     def holder(self, now: int) -> Holder | None:
-        if self.owner is None:
-            return None
-        claimed = any(hold.claimed for hold in self.holds.values())
-        held_for = (now - self.since) / 1e6
-        return Holder(self.owner, self.client.host, self.client.pid, self.token, held_for, claimed)
+        """Return who was granted it first, of those who have it; or whose expiry keeps it shut."""
+        if self.holds:
+            first = self.first()
+            return first.holder(now, claimed=any(hold.claimed for hold in self.lease(first.token)))
+        if self.shut_by is not None and self.shut_until > now:
+            return replace(self.shut_by.holder(now, claimed=True), take=1)  # of permits it has none any more
+        return None
+
+    def holders(self, now: int) -> list[Holder]:
+        """Return all who have it, in the order in which it was granted to them."""
+        leases: dict[int, tuple[Hold, bool]] = {}
+        for _, hold in sorted(self.holds.items(), key=_by_grant):
+            first, claimed = leases.get(hold.token, (hold, False))
+            leases[hold.token] = first, claimed or hold.claimed
+        return [hold.holder(now, claimed) for hold, claimed in leases.values()]
+
+    def waiters(self, now: int) -> list[Waiter]:
+        """Return all who wait, in their order."""
+        return [
+            Waiter(t.owner, t.client.host, t.client.pid, (now - t.queued_at) / 1e6)
+            for t in self.tickets.values()
+        ]
+
+
+def _by_grant(item: tuple[str, Hold]) -> tuple[int, str]:
+    attempt, hold = item
+    return hold.token, attempt
 
 
 class Ended:
     """How an attempt ended, and until when that is remembered."""
 
-    __slots__ = ("by", "reason", "until", "why")
+    __slots__ = ("by", "reason", "told", "until", "why")
 
-    def __init__(self, why: str, now: int, by: str | None = None, reason: str | None = None) -> None:
+    def __init__(
+        self, why: str, now: int, by: str | None = None, reason: str | None = None, told: Any = None
+    ) -> None:
         self.why = why
         self.by = by
         self.reason = reason
+        self.told = told  # what the attempt is answered when it asks again, if that is more than `answer`
         self.until = now + REMEMBER[why]
 
     def answer(self) -> NotHeld:
@@ -145,13 +253,15 @@ class Ended:
 class Shard:
     """Some of the keys, with a mutex of their own."""
 
-    __slots__ = ("ended", "history", "locks", "mutex")
+    __slots__ = ("ended", "history", "locks", "mutex", "unplaced", "waited_for")
 
     def __init__(self) -> None:
         self.mutex = threading.Lock()
         self.locks: dict[str, Lock] = {}
         self.ended: dict[tuple[str, str], Ended] = {}
         self.history: dict[str, list[Event]] = {}
+        self.unplaced: set[str] = set()  # keys with events that have no place in the feed yet
+        self.waited_for: set[str] = set()  # keys with tickets, and some that had one lately
 
     def new_lock(self, key: str, token: int) -> Lock:
         """Add a key that was not there; its events go on behind those that are remembered."""
@@ -164,6 +274,13 @@ class Shard:
         ended = self.ended.get((key, attempt))
         return ended if ended is not None and ended.until > now else None
 
+    def queues(self) -> list[Lock]:
+        """Return the locks that somebody waits for."""
+        found = [self.locks[key] for key in self.waited_for if key in self.locks]
+        found = [lock for lock in found if lock.tickets]
+        self.waited_for = {lock.key for lock in found}
+        return found
+
 
 class World:
     """What the clients of one ``memory://name`` share."""
@@ -172,9 +289,9 @@ class World:
         self.shards = tuple(Shard() for _ in range(SHARDS))
         self.listeners: dict[str, Listener] = {}
         self.floor = 0
+        self.feed: list[Event] = []  # in the order of their places
+        self.places = 0  # how many were given
+        self.feed_mutex = threading.Lock()  # taken before any shard's
 
     def shard(self, key: str) -> Shard:
         return self.shards[hash(key) % SHARDS]
-
-
-# By process as well: a forked child must not join a world whose mutexes may be held by the parent's threads.

@@ -94,10 +94,7 @@ class MySQLSession:
         return results
 
     def signalling(self, instance: str, signal: Signal, /) -> Batch:
-        """Return the statements that wake a client. It finds by itself what was handed to it."""
-        wake = ("wake", {"instance": instance})
-        if signal.kind == "granted":
-            return [wake]
+        """Return the statements that wake a client. What is in a lock's own row it finds by itself."""
         payload = {
             "instance": instance,
             "kind": signal.kind,
@@ -105,7 +102,8 @@ class MySQLSession:
             "attempt": signal.attempt,
             "expires_in": micros(signal.expires_in),
         }
-        return [("signal", payload), wake]
+        name = "signal_granted" if signal.kind == "granted" else "signal"
+        return [(name, payload), ("wake", {"instance": instance})]
 
     def script(self, text: str) -> list[Row]:
         """Run statements without parameters, and return the rows of the last."""
@@ -184,11 +182,21 @@ class MySQLSession:
 
     def _go_on_hinting(self, number: int, rest: list[str]) -> None:
         """Go on behind a hint that failed: with it the server has skipped all that follow."""
-        if number == failing.NOT_OWNER:
-            self._refused()
-        if rest:
-            with suppress(errors.StoreError):
-                self._trip(rest, 0, unknown=False)
+        while True:
+            if number == failing.NOT_OWNER:
+                self._refused()
+            if not rest or not self._connection.open:
+                return
+            results: list[list[Row]] = []
+            try:
+                self._walk(";\n".join(rest), results)
+                return
+            except MySQLError as error:
+                number, _ = failing.told(error)
+                rest = rest[len(results) + 1 :]
+            except BaseException:
+                self.break_off()
+                raise
 
 
 def log_refused() -> None:

@@ -7,15 +7,17 @@
 
 -- name: acquire
 -- The fast path: one row changed when granted, and the token is the answer's insert id. It takes only a lock that is
--- free with nobody waiting. No row: there is none yet, or the slow path. The attempt may have been ended while we
--- waited for the row, so the subquery has to be evaluated after that. Without l.token it would be a constant, read
--- before: an attempt that was withdrawn meanwhile was granted (seen).
+-- free with nobody waiting. No row: there is none yet, or the slow path. All fast paths are for plain terms, and keep
+-- away from locks with notes. The attempt may have been ended while we waited for the row, so the subquery has to be
+-- evaluated after that. Without l.token it would be a constant, read before: an attempt that was withdrawn meanwhile
+-- was granted (seen).
 UPDATE holdfast_locks AS l FORCE INDEX (PRIMARY)
    SET l.token      = LAST_INSERT_ID(greatest(l.token + 1, coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)))),
        l.granted_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)),
        l.expires_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) + :ttl,
        l.owner = :owner, l.attempt = :attempt, l.claimed = 1, l.instance = :instance, l.host = :host, l.pid = :pid
  WHERE l.lock_key = :key AND l.owner IS NULL AND l.waiters = 0 AND l.token > 0 AND NOT l.last_attempt <=> :attempt
+   AND l.notes IS NULL
    AND (SELECT count(*) FROM holdfast_ended AS e
          WHERE e.lock_key = l.lock_key AND e.attempt = :attempt AND l.token > 0
            AND e.until_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))) = 0;
@@ -39,7 +41,7 @@ SELECT :key, LAST_INSERT_ID(greatest(m.token_floor + 1, coalesce(:now, CAST(UNIX
 UPDATE holdfast_locks FORCE INDEX (PRIMARY)
    SET expires_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) + :ttl,
        claimed = 1, token = LAST_INSERT_ID(token)
- WHERE lock_key = :key AND attempt = :attempt AND claimed = 0 AND :long
+ WHERE lock_key = :key AND attempt = :attempt AND claimed = 0 AND :long AND notes IS NULL
    AND expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
 
 -- name: release
@@ -49,13 +51,15 @@ UPDATE holdfast_locks FORCE INDEX (PRIMARY)
        expires_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
  WHERE lock_key = :key AND attempt = :attempt AND token = :token
    AND waiters = 0
-   AND expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+   AND expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
+   AND notes IS NULL;
 
 -- name: hand_over
 -- The fast path of a release with somebody waiting, in one round trip: a row with the winner, who is then woken. Only
--- where there is nothing else to settle or to tell: one hold, both heads of the queue alive, no fence. No row: the slow
--- path. What is read behind the first lock is younger than it, at READ COMMITTED. Everything is decided by the second
--- SELECT: ROW_COUNT() of an UPDATE is -1 if its client has left meanwhile, and the COMMIT would keep half (seen).
+-- where there is nothing else to settle or to tell: one hold, both heads of the queue alive, the first on plain terms,
+-- no fence. No row: the slow path. What is read behind the first lock is younger than it, at READ COMMITTED. Everything
+-- is decided by the second SELECT: ROW_COUNT() of an UPDATE is -1 if its client has left meanwhile, and the COMMIT would
+-- keep half (seen).
 BEGIN;
 SELECT NULL, NULL, NULL INTO @holdfast_number, @holdfast_winner, @holdfast_instance
   FROM (SELECT 1) AS once LEFT JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = :key FOR UPDATE;
@@ -69,6 +73,7 @@ SELECT one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.
   LEFT JOIN holdfast_tickets AS two ON two.lock_key = l.lock_key
        AND two.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key AND number > one.number)
  WHERE l.lock_key = :key AND l.token = :token AND l.attempt = :attempt AND l.holds = 0
+   AND l.notes IS NULL AND one.terms IS NULL
    AND l.expires_at > @holdfast_now AND one.expires_at > @holdfast_now
    AND (two.number IS NULL OR (two.expires_at > @holdfast_now AND two.claim <= one.claim))
    FOR UPDATE SKIP LOCKED;
@@ -123,11 +128,11 @@ VALUES (:key, 0, coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIG
 SELECT t.now, 0, (SELECT token_floor FROM holdfast_meta WHERE id = 1),
        l.token, l.owner, l.attempt, l.claimed, l.expires_at, l.granted_at, l.instance, l.host, l.pid,
        l.last_attempt, l.holds, l.waiters, l.next_ticket,
-       coalesce(l.events, (SELECT max(number) FROM holdfast_history WHERE lock_key = :key AND l.events IS NULL), 0),
+       coalesce(l.events, (SELECT max(number) FROM holdfast_history WHERE lock_key = :key AND l.events IS NULL), 0), l.notes,
        e.why, e.broken_by, e.reason,
        mine.number, mine.owner,
-       one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim, one.expires_at,
-       two.number, two.attempt, two.owner, two.instance, two.host, two.pid, two.claim, two.expires_at
+       one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim, one.expires_at, one.terms,
+       two.number, two.attempt, two.owner, two.instance, two.host, two.pid, two.claim, two.expires_at, two.terms
   FROM (SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) AS now) AS t
   LEFT JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = :key
   LEFT JOIN holdfast_ended AS e ON e.lock_key = :key AND e.attempt = :attempt AND e.until_at > t.now
@@ -137,11 +142,17 @@ SELECT t.now, 0, (SELECT token_floor FROM holdfast_meta WHERE id = 1),
   LEFT JOIN holdfast_tickets AS two ON l.waiters > 1 AND two.lock_key = :key
         AND two.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key AND number > one.number);
 
+-- name: newest_row
+-- In a caller's transaction: the lock as it is now, whatever their snapshot shows.
+SELECT token, owner, attempt, claimed, expires_at, granted_at, instance, host, pid, last_attempt, holds, waiters,
+       next_ticket, events, notes
+  FROM holdfast_locks FORCE INDEX (PRIMARY) WHERE lock_key = :key FOR UPDATE;
+
 -- name: write_lock
 UPDATE holdfast_locks FORCE INDEX (PRIMARY)
    SET token = :token, owner = :owner, attempt = :attempt, claimed = :claimed, expires_at = :expires_at,
        granted_at = :granted_at, instance = :instance, host = :host, pid = :pid, last_attempt = :last_attempt,
-       holds = :holds, waiters = :waiters, next_ticket = :next_ticket, events = :events
+       holds = :holds, waiters = :waiters, next_ticket = :next_ticket, events = :events, notes = :notes
  WHERE lock_key = :key;
 
 -- name: write_ended
@@ -150,11 +161,14 @@ VALUES (:key, :attempt, :why, :by, :reason, :until_at)
     ON DUPLICATE KEY UPDATE why = :why, broken_by = :by, reason = :reason, until_at = :until_at;
 
 -- name: read_holds
-SELECT attempt, expires_at, claimed FROM holdfast_holds WHERE lock_key = :key;
+SELECT attempt, expires_at, claimed, owner, token, terms, granted_at, instance, host, pid
+  FROM holdfast_holds FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY token, granted_at, attempt;
 
 -- name: write_hold
-INSERT INTO holdfast_holds (lock_key, attempt, claimed, expires_at) VALUES (:key, :attempt, :claimed, :expires_at)
-    ON DUPLICATE KEY UPDATE claimed = :claimed, expires_at = :expires_at;
+INSERT INTO holdfast_holds
+       (lock_key, attempt, owner, token, terms, claimed, expires_at, granted_at, instance, host, pid)
+VALUES (:key, :attempt, :owner, :token, :terms, :claimed, :expires_at, :granted_at, :instance, :host, :pid)
+    ON DUPLICATE KEY UPDATE terms = :terms, claimed = :claimed, expires_at = :expires_at;
 
 -- name: delete_hold
 DELETE FROM holdfast_holds WHERE lock_key = :key AND attempt = :attempt;
@@ -163,15 +177,81 @@ DELETE FROM holdfast_holds WHERE lock_key = :key AND attempt = :attempt;
 DELETE FROM holdfast_holds WHERE lock_key = :key;
 
 -- name: queue_head
-SELECT number, attempt, owner, instance, host, pid, claim, expires_at
+SELECT number, attempt, owner, instance, host, pid, claim, expires_at, terms
   FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 2;
 
 -- name: queue
-INSERT INTO holdfast_tickets (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at)
-VALUES (:key, :number, :attempt, :owner, :instance, :host, :pid, :claim, :queued_at, :expires_at);
+INSERT INTO holdfast_tickets
+       (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at, terms)
+VALUES (:key, :number, :attempt, :owner, :instance, :host, :pid, :claim, :queued_at, :expires_at, :terms);
+
+-- name: find_ticket
+SELECT instance, terms FROM holdfast_tickets WHERE lock_key = :key AND attempt = :attempt;
 
 -- name: delete_ticket
 DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = :number;
+
+-- name: live_instances
+-- Where those who wait can be told.
+SELECT instance, count(*) FROM holdfast_tickets FORCE INDEX (PRIMARY)
+ WHERE lock_key = :key AND expires_at > :now GROUP BY instance ORDER BY NULL;
+
+-- name: end_tickets
+INSERT INTO holdfast_ended (lock_key, attempt, why, reason, until_at)
+SELECT lock_key, attempt, :why, :reason, :until_at
+  FROM holdfast_tickets FORCE INDEX (PRIMARY) WHERE lock_key = :key AND expires_at > :now
+    ON DUPLICATE KEY UPDATE why = :why, broken_by = NULL, reason = :reason, until_at = :until_at;
+
+-- name: delete_tickets
+DELETE FROM holdfast_tickets WHERE lock_key = :key;
+
+-- name: all_tickets
+SELECT number, attempt, instance, terms FROM holdfast_tickets FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY number;
+
+-- name: write_outcome
+INSERT INTO holdfast_outcomes (lock_key, token, succeeded, text, until_at)
+VALUES (:key, :token, :succeeded, :text, :until_at)
+    ON DUPLICATE KEY UPDATE succeeded = :succeeded, text = :text, until_at = :until_at;
+
+-- name: read_outcome
+SELECT succeeded, text FROM holdfast_outcomes WHERE lock_key = :key AND token = :token;
+
+-- name: is_waited_for
+-- A row if an owner has anything that others wait for.
+(SELECT 1 FROM holdfast_locks FORCE INDEX (by_owner) WHERE owner = :owner AND waiters > 0 LIMIT 1)
+ UNION ALL
+(SELECT 1 FROM holdfast_holds AS h FORCE INDEX (by_owner)
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = h.lock_key
+  WHERE h.owner = :owner AND l.waiters > 0 LIMIT 1);
+
+-- name: wanted_by
+SELECT DISTINCT t.lock_key
+  FROM JSON_TABLE(:owners, '$[*]' COLUMNS (owner VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  STRAIGHT_JOIN holdfast_tickets AS t FORCE INDEX (by_owner) ON t.owner = CAST(k.owner AS BINARY);
+
+-- name: holds_at
+SELECT l.lock_key, l.owner, l.attempt, NULL, l.token
+  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
+ WHERE l.holds = 0 AND l.owner IS NOT NULL AND l.attempt IS NOT NULL
+   AND l.expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
+ UNION ALL
+SELECT h.lock_key, h.owner, h.attempt, h.terms, h.token
+  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  STRAIGHT_JOIN holdfast_holds AS h FORCE INDEX (PRIMARY) ON h.lock_key = CAST(k.lock_key AS BINARY)
+ WHERE h.expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+
+-- name: notes_at
+SELECT l.lock_key, l.notes
+  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY);
+
+-- name: tickets_at
+SELECT t.lock_key, t.owner, t.attempt, t.terms, t.queued_at, t.host, t.pid
+  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  STRAIGHT_JOIN holdfast_tickets AS t FORCE INDEX (PRIMARY) ON t.lock_key = CAST(k.lock_key AS BINARY)
+ WHERE t.expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
+ ORDER BY t.lock_key, t.number;
 
 -- name: tickets_before
 SELECT count(*) FROM holdfast_tickets WHERE lock_key = :key AND number < :number;
@@ -212,7 +292,7 @@ COMMIT;
 -- name: waited_for
 -- Locks and the tickets at their heads: what has to be settled, and what their waiters want to know.
 SELECT l.lock_key, coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)),
-       l.owner, l.expires_at, l.holds, t.attempt, t.expires_at
+       l.owner, l.expires_at, l.holds, t.attempt, t.expires_at, l.notes
   FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
   LEFT JOIN holdfast_tickets AS t ON t.lock_key = l.lock_key
@@ -246,6 +326,7 @@ SELECT 1 FROM holdfast_locks AS l
   LEFT JOIN holdfast_holds AS h ON l.holds > 0 AND h.lock_key = l.lock_key AND h.attempt = :attempt
  WHERE l.lock_key = :key AND l.token = :token
    AND CASE l.holds WHEN 0 THEN l.attempt = :attempt ELSE h.attempt IS NOT NULL END
+   AND coalesce(h.terms, '') NOT LIKE '%"mode"%'
    AND coalesce(h.expires_at, l.expires_at) > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
 
 -- name: store_id
@@ -256,33 +337,48 @@ SELECT count(*) FROM holdfast_locks
  WHERE held_until > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
 
 -- name: inspect
-SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
-  FROM holdfast_locks WHERE lock_key = :key AND token > 0;
+-- A row that was made only to be locked is no lock; one whose capacity was said is.
+SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters, notes
+  FROM holdfast_locks WHERE lock_key = :key AND (token > 0 OR notes IS NOT NULL);
 
 -- name: waiters
 SELECT owner, host, pid, queued_at FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT :limit;
 
 -- name: list
 -- :from_key is the later of the prefix and the key to go on after. :to_key ends the prefix, if anything does.
-SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
+SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters, notes
   FROM holdfast_locks FORCE INDEX (PRIMARY)
  WHERE lock_key >= :from_key AND (:to_key IS NULL OR lock_key < :to_key) AND lock_key > :after
-   AND token > 0
+   AND (token > 0 OR notes IS NOT NULL)
    AND CASE :state WHEN 'held' THEN owner IS NOT NULL AND expires_at > :now
-                   WHEN 'expired' THEN owner IS NOT NULL AND expires_at <= :now
-                   WHEN 'free' THEN owner IS NULL
+                   WHEN 'expired' THEN (attempt IS NOT NULL OR holds > 0) AND expires_at <= :now
+                   WHEN 'free' THEN owner IS NULL OR (attempt IS NULL AND holds = 0 AND expires_at <= :now)
                    ELSE true END
  ORDER BY lock_key LIMIT :limit;
 
 -- name: list_by_owner
-SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
-  FROM holdfast_locks FORCE INDEX (by_owner)
- WHERE owner = :owner
-   AND lock_key >= :from_key AND (:to_key IS NULL OR lock_key < :to_key) AND lock_key > :after
-   AND CASE :state WHEN 'held' THEN expires_at > :now
-                   WHEN 'expired' THEN expires_at <= :now
+-- Of an owner whose lease is not the first of its key, only the holds know. Each key comes once, by its first hold there.
+(SELECT l.lock_key, l.token, l.owner, l.claimed, l.expires_at, l.granted_at, l.host, l.pid, l.holds, l.waiters, l.notes
+  FROM holdfast_locks AS l FORCE INDEX (by_owner)
+ WHERE l.owner = :owner AND (l.attempt IS NOT NULL OR l.holds > 0 OR l.expires_at > :now)
+   AND l.lock_key >= :from_key AND (:to_key IS NULL OR l.lock_key < :to_key) AND l.lock_key > :after
+   AND CASE :state WHEN 'held' THEN l.expires_at > :now
+                   WHEN 'expired' THEN l.expires_at <= :now
                    WHEN 'free' THEN false
                    ELSE true END
+ ORDER BY l.lock_key LIMIT :limit)
+ UNION ALL
+(SELECT l.lock_key, l.token, l.owner, l.claimed, l.expires_at, l.granted_at, l.host, l.pid, l.holds, l.waiters, l.notes
+  FROM holdfast_holds AS h FORCE INDEX (by_owner)
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = h.lock_key
+ WHERE h.owner = :owner AND l.owner <> :owner
+   AND h.lock_key >= :from_key AND (:to_key IS NULL OR h.lock_key < :to_key) AND h.lock_key > :after
+   AND h.attempt = (SELECT min(s.attempt) FROM holdfast_holds AS s WHERE s.lock_key = h.lock_key AND s.owner = :owner)
+   AND CASE :state WHEN 'held' THEN l.expires_at > :now
+                   WHEN 'expired' THEN l.expires_at <= :now
+                   WHEN 'free' THEN false
+                   ELSE true END
+ ORDER BY h.lock_key LIMIT :limit)
  ORDER BY lock_key LIMIT :limit;
 
 -- name: write_event
@@ -290,15 +386,36 @@ INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner, caused_b
 VALUES (:key, :number, :kind, :at, :token, :owner, :by, :reason);
 
 -- name: history
-SELECT number, kind, at, token, owner, caused_by, reason
+SELECT number, kind, at, token, owner, caused_by, reason, feed
   FROM holdfast_history FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY number DESC LIMIT :limit;
+
+-- name: feed_lock
+SELECT last FROM holdfast_feed WHERE id = 1 FOR UPDATE;
+
+-- name: feed_last
+SELECT last FROM holdfast_feed WHERE id = 1;
+
+-- name: feed_new
+-- Events that have no place yet.
+SELECT lock_key, number, at
+  FROM holdfast_history FORCE INDEX (by_feed) WHERE feed IS NULL ORDER BY at, lock_key, number LIMIT :limit;
+
+-- name: feed_place
+UPDATE holdfast_history FORCE INDEX (PRIMARY) SET feed = :feed WHERE lock_key = :key AND number = :number AND at = :at;
+
+-- name: feed_end
+UPDATE holdfast_feed SET last = :last WHERE id = 1;
+
+-- name: feed_read
+SELECT feed, lock_key, number, kind, at, token, owner, caused_by, reason
+  FROM holdfast_history FORCE INDEX (by_feed) WHERE feed > :after ORDER BY feed LIMIT :limit;
 
 -- name: sweep_expired
 SELECT lock_key FROM holdfast_locks FORCE INDEX (by_expiry) WHERE held_until <= :now ORDER BY held_until LIMIT :limit;
 
 -- name: sweep_walk
 SELECT lock_key, token, owner IS NULL AND expires_at <= :idle_since, waiters
-  FROM holdfast_locks FORCE INDEX (PRIMARY) WHERE lock_key > :after AND token > 0 ORDER BY lock_key LIMIT :limit;
+  FROM holdfast_locks FORCE INDEX (PRIMARY) WHERE lock_key > :after AND (token > 0 OR notes IS NOT NULL) ORDER BY lock_key LIMIT :limit;
 
 -- name: dead_tickets
 SELECT number FROM holdfast_tickets FORCE INDEX (PRIMARY)
@@ -331,15 +448,18 @@ COMMIT;
 SELECT group_concat(hex(lock_key)) INTO @holdfast_never
   FROM (SELECT lock_key FROM holdfast_locks FORCE INDEX (PRIMARY)
          WHERE lock_key > :after AND (:upto IS NULL OR lock_key <= :upto)
-           AND token = 0 AND waiters = 0 AND expires_at <= :idle_since LIMIT :limit) AS found;
+           AND token = 0 AND notes IS NULL AND waiters = 0 AND expires_at <= :idle_since LIMIT :limit) AS found;
 DELETE l
   FROM JSON_TABLE(concat('["', replace(@holdfast_never, ',', '","'), '"]'), '$[*]' COLUMNS (
            lock_key VARCHAR(2040) PATH '$')) AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = unhex(k.lock_key)
- WHERE l.token = 0 AND l.waiters = 0 AND l.expires_at <= :idle_since;
+ WHERE l.token = 0 AND l.notes IS NULL AND l.waiters = 0 AND l.expires_at <= :idle_since;
 
 -- name: delete_ended
 DELETE FROM holdfast_ended WHERE until_at <= :now ORDER BY until_at LIMIT :limit;
+
+-- name: delete_outcomes
+DELETE FROM holdfast_outcomes WHERE until_at <= :now ORDER BY until_at LIMIT :limit;
 
 -- name: delete_history
 -- What is in no week's partition; those are dropped as a whole.
@@ -373,6 +493,13 @@ DELETE FROM holdfast_signals WHERE id = :id;
 INSERT INTO holdfast_signals (instance, kind, lock_key, attempt, expires_in, at)
 SELECT :instance, :kind, :key, :attempt, :expires_in, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)
   FROM DUAL WHERE IS_USED_LOCK(concat('holdfast:', :instance)) IS NOT NULL;
+
+-- name: signal_granted
+-- The same for a hand-over, of which a listener finds those that are in the lock's own row.
+INSERT INTO holdfast_signals (instance, kind, lock_key, attempt, expires_in, at)
+SELECT :instance, :kind, :key, :attempt, :expires_in, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)
+  FROM DUAL WHERE IS_USED_LOCK(concat('holdfast:', :instance)) IS NOT NULL
+   AND NOT EXISTS (SELECT 1 FROM holdfast_locks FORCE INDEX (PRIMARY) WHERE lock_key = :key AND attempt = :attempt);
 
 -- name: wake
 -- Ends the sleep of a listener. Error 1094: there is none.

@@ -69,6 +69,7 @@ class MySQLStore(ServerStore):
     """See the module."""
 
     database = "mysql"
+    reads_may_be_old = True  # at REPEATABLE READ, the default: only what locks reads what is there now
 
     def __init__(
         self, options: StoreOptions, server: ServerOptions, connect: Connect, listen: Connect
@@ -107,7 +108,8 @@ class MySQLStore(ServerStore):
 
     def sql(self, name: str) -> str:
         """Return a statement for a caller's connection."""
-        return self.named(SQL[name])
+        newest = " FOR UPDATE" if name == "read_holds" else ""
+        return self.named(SQL[name]) + newest
 
     def _new_session(self) -> MySQLSession:
         connection = self._connect(self.server.request_timeout)

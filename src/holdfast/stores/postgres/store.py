@@ -55,7 +55,7 @@ SET idle_in_transaction_session_timeout = '3s';
 """
 _DETECT_GONE = "SET client_connection_check_interval = '2s'"  # since PostgreSQL 14, and not on every system
 
-_TABLE = re.compile(r"\bholdfast_(?=meta|locks|holds|tickets|ended|history)")
+_TABLE = re.compile(r"\bholdfast_(?=" + "|".join(schema.TABLES) + ")")
 
 
 def from_url(url: str, options: StoreOptions) -> PostgresStore:
@@ -149,7 +149,7 @@ class PostgresStore(ServerStore):
             return failing.lost(str(cause), unknown=False)
         return failing.translate(cause.sqlstate, str(cause))
 
-    def _queue_fast(self, request: Acquire) -> Queued | None:
+    def _queue_fast(self, request: Acquire) -> tuple[Queued, bool] | None:
         if not self._at_read_committed:
             return None
         batch: Batch = [
@@ -169,11 +169,13 @@ class PostgresStore(ServerStore):
                 },
             ),
             (END, {}),
+            ("is_waited_for", {"owner": request.owner}),
+            (END, {}),
         ]
-        rows = self.use(lambda session: session.send(batch, commits=True))[1]
+        _, rows, _, waited_for, _ = self.use(lambda session: session.send(batch, commits=True))
         for owner, host, pid, token, granted_at, claimed, expires_at, waiters, now in rows:
             holder = Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
-            return Queued(waiters, holder, (expires_at - now) / 1e6)
+            return Queued(waiters, holder, (expires_at - now) / 1e6), bool(waited_for)
         return None
 
     def _hand_over_fast(self, request: Release) -> Released | None:

@@ -2,67 +2,149 @@
 
 from __future__ import annotations
 
+import json
+
+from holdfast.core.data import as_dict, replace
+from holdfast.core.deadlocks import Deadlock
+from holdfast.core.family import LARGEST_ERROR, Outcome
 from holdfast.core.requests import (
     Acquire,
     Break,
     Broken,
     Busy,
+    Deadlocked,
+    Done,
+    Downgrade,
+    Failed,
     Granted,
     LeaseAnswer,
     NotHeld,
     Queued,
+    Refused,
     Release,
     Released,
     RenewLease,
+    Resize,
+    Resized,
+    Signal,
     TooManyHolds,
     Withdraw,
     Withdrawn,
 )
+from holdfast.errors import SettingsError
 from holdfast.stores.base import micros
+from holdfast.stores.sql import operations, settling
+from holdfast.stores.sql.holds import Hold
 from holdfast.stores.sql.row import PINNED_FOR, LockRow
 
+Acquired = Granted | Queued | Busy | TooManyHolds | NotHeld | Refused | Done | Failed | Deadlocked
 
-def acquire(lock: LockRow, request: Acquire) -> Granted | Queued | Busy | TooManyHolds | NotHeld:
+NOT_EXCLUSIVE = "a lease that is not exclusive cannot be fenced: no token says who of its holders is right"
+
+
+def acquire(lock: LockRow, request: Acquire) -> Acquired:
     """Grant, queue or refuse."""
-    if (confirmed := lock.confirm_hold(request)) is not None:
-        return Granted(lock.token, (confirmed - lock.now) / 1e6, lock.count_holds())
-    lock.settle()
-    if ended := lock.ended():
+    if lock.find_alive() is None:
+        settling.settle(lock)
+    if told := lock.ended.what_we_waited_for():
+        return told
+    if ended := lock.how_it_ended():
         return ended
-    if (confirmed := lock.confirm_hold(request)) is not None:  # settling has just handed it to us
-        return Granted(lock.token, (confirmed - lock.now) / 1e6)
-    end = lock.now + micros(request.ttl)
-    if lock.owner == request.owner:
-        holds = lock.count_holds()
-        if holds >= request.limit:
-            return TooManyHolds(holds)
-        lock.add_hold(end)
-        lock.remove_ticket()
-        return Granted(lock.token, request.ttl, holds + 1)
-    if lock.grantable:
-        lock.grant(request, end)
-        return Granted(lock.token, request.ttl)
+    if (hold := lock.find_alive()) is not None:  # maybe because settling has just handed it to us
+        return _confirm(lock, request, hold)
+    if entered := _enter_again(lock, request):
+        return entered
+    if refused := _refuse_terms(lock, request):
+        return refused
+    if not lock.tickets.count and lock.fits(request.terms):
+        _note_permits(lock, request)
+        operations.begin(lock)
+        return _granted(lock, settling.grant(lock, request))
     if not request.wait:
-        return Busy(lock.holder(), lock.expires_in())
-    return Queued(lock.queue(request), lock.holder(), lock.expires_in())
+        return Busy(lock.holder(), lock.expires_in(request.terms))
+    return Queued(_queue(lock, request), lock.holder(), lock.expires_in(request.terms))
+
+
+def _granted(lock: LockRow, hold: Hold) -> Granted:
+    failures = lock.notes.failures if hold.terms.operation else ()
+    return Granted(hold.token, (hold.end - lock.now) / 1e6, len(lock.holds.lease(hold.token)), failures)
+
+
+def _confirm(lock: LockRow, request: Acquire, hold: Hold) -> Granted:
+    """Claim our hold, or ask for it again."""
+    end = lock.now + micros(request.ttl)
+    confirmed = replace(hold, claimed=True, end=max(hold.end, end) if hold.claimed else end)
+    lock.put_hold(confirmed)
+    if not hold.claimed and request.ttl < request.claim:
+        settling.tell_head(lock)  # it ends sooner than the head was told, or will be
+    return _granted(lock, confirmed)
+
+
+def _enter_again(lock: LockRow, request: Acquire) -> Granted | TooManyHolds | Refused | None:
+    """Add a hold to a lease that the owner has, if there is one that can be entered again."""
+    ours = [hold for hold in lock.holds.all if hold.owner == request.owner]
+    if not ours or lock.notes.mode == "permits":
+        return None
+    if lock.notes.mode == "shared" and request.terms.mode != "shared":
+        return Refused("upgrade") if request.terms.mode == "exclusive" else None
+    if len(ours) >= request.limit:
+        return TooManyHolds(len(ours))
+    entered = settling.enter(lock, request, ours[0])
+    if lock.tickets.mine is not None:
+        settling.remove_ticket(lock, lock.tickets.mine)
+    return _granted(lock, entered)
+
+
+def _refuse_terms(lock: LockRow, request: Acquire) -> Refused | None:
+    """Refuse who believes in another number of permits, or wants more than there are.
+
+    Whoever waits already was right when it came.
+    """
+    if request.terms.mode != "permits" or lock.tickets.mine is not None:
+        return None
+    believed = request.terms.permits
+    permits = lock.notes.permits or believed
+    if not permits or believed not in (0, permits):
+        return Refused("capacity", lock.notes.permits)
+    return Refused("take", permits) if request.terms.take > permits else None
+
+
+def _note_permits(lock: LockRow, request: Acquire) -> None:
+    """Remember how many permits there are, if we are the first to get one or to wait for it."""
+    if request.terms.mode == "permits" and not lock.notes.permits:
+        lock.notes = replace(lock.notes, permits=request.terms.permits)
+
+
+def _queue(lock: LockRow, request: Acquire) -> int:
+    """Give a request a ticket, or refresh the one it has; return its position."""
+    if lock.tickets.mine is not None:
+        return lock.tickets.refresh(request)
+    _note_permits(lock, request)
+    lock.tickets.add(lock.next_ticket, request)
+    lock.next_ticket += 1
+    lock.record("queued", owner=request.owner, operation=request.terms.operation)
+    return lock.tickets.count
 
 
 def refuse(lock: LockRow, request: Acquire) -> Busy | None:
-    """Refuse a try by what a plain read shows, if somebody clearly has the lock.
+    """Refuse a try on plain terms by what a plain read shows, if somebody clearly has the lock.
 
     Whoever tries in a loop would else hold up the holder's own renewals.
     """
-    clear = lock.owner not in (None, request.owner) and not lock.holds and not lock.waiters
-    if clear and lock.expires_at > lock.now and lock.attempt != request.attempt and not lock.ended():
-        return Busy(lock.holder(), lock.expires_in())
+    clear = lock.owner not in (None, request.owner) and not lock.holds.count_in_table()
+    if clear and not lock.tickets.count and lock.expires_at > lock.now and not lock.how_it_ended():
+        return None if lock.find_alive() else Busy(lock.holder(), lock.expires_in())
     return None
 
 
 def explain(lock: LockRow, token: int) -> NotHeld | None:
-    """Say why a lease is not alive, by a plain read; None if it is."""
-    if lock.token == token and lock.find_hold() is not None:
-        return None
-    return lock.why_not_held(token)
+    """Say why a lease is not alive, by a plain read; None if it is. Only an exclusive one can be fenced."""
+    hold = lock.find_alive()
+    if hold is None or hold.token != token:
+        return lock.why_not_held(token)
+    if hold.terms.mode != "exclusive":
+        raise SettingsError(NOT_EXCLUSIVE)
+    return None
 
 
 def put_off(lock: LockRow, request: Acquire) -> Queued | Busy:
@@ -72,66 +154,149 @@ def put_off(lock: LockRow, request: Acquire) -> Queued | Busy:
     """
     if request.wait:
         return Queued(1, lock.holder(), PINNED_FOR / 1e6)
-    return Busy(lock.holder(), lock.expires_in())
+    return Busy(lock.holder(), lock.expires_in(request.terms))
 
 
-def release(lock: LockRow, request: Release) -> Released | NotHeld:
-    """Remove one hold; the last one frees the lock or hands it over."""
-    lock.settle()
-    if lock.token != request.token or lock.find_hold() is None:
+def release(lock: LockRow, request: Release) -> Released | NotHeld | Refused:
+    """Remove one hold; the last one of its lease ends that, and whoever is next may be granted."""
+    settling.settle(lock)
+    hold = lock.find_alive()
+    if hold is None or hold.token != request.token:
         return lock.why_not_held(request.token)
-    left = lock.remove_hold()
-    if request.retire or left:
-        lock.end_attempt("released")
-    if left:
-        return Released(left)
-    lock.record("released")
-    lock.last_attempt = request.attempt
-    return Released(0, lock.free_and_hand_over())
+    left = len(lock.holds.lease(hold.token)) - 1
+    if left and request.outcome is not None and hold.terms.operation:
+        return Refused("holds")
+    is_alone = len(lock.holds.all) == 1
+    if request.retire or not is_alone:
+        lock.ended.remember(request.attempt, "released", lock.now)
+    if is_alone:
+        lock.last_attempt = request.attempt
+    told = 0
+    if not left and hold.terms.operation:
+        told = _end_operation(lock, hold, request.outcome)
+    elif not left:
+        lock.record("released", owner=hold.owner, token=hold.token)
+    return Released(left, settling.remove(lock, [hold]), told)
+
+
+def _end_operation(lock: LockRow, hold: Hold, outcome: Outcome | None) -> int:
+    if outcome is not None and outcome.succeeded:
+        return operations.succeed(lock, hold, outcome.text)
+    return operations.fail(lock, hold, outcome.text if outcome else "released without an outcome")
 
 
 def withdraw(lock: LockRow, _: Withdraw) -> Withdrawn | NotHeld:
     """End an attempt, whatever it had."""
-    lock.settle()
-    if ended := lock.ended():
+    settling.settle(lock)
+    if ended := lock.how_it_ended():
         return ended
-    lock.end_attempt("withdrawn")
-    if lock.find_hold() is not None:
-        if not lock.remove_hold():
-            lock.record("withdrawn")
-            return Withdrawn(lock.free_and_hand_over())
-    elif owner := lock.remove_ticket():
-        lock.record("withdrawn", owner=owner)
+    lock.ended.remember(lock.asking, "withdrawn", lock.now)
+    if (hold := lock.find_alive()) is not None:
+        if len(lock.holds.lease(hold.token)) == 1:
+            lock.record("withdrawn", owner=hold.owner, token=hold.token, operation=hold.terms.operation)
+            if hold.terms.operation and hold.claimed:
+                operations.fail(lock, hold, "withdrawn")
+        return Withdrawn(settling.remove(lock, [hold]))
+    if lock.tickets.mine is not None:
+        terms = lock.tickets.find_mine()[1]
+        lock.record("withdrawn", owner=lock.tickets.my_owner, operation=terms.operation)
+        settling.remove_ticket(lock, lock.tickets.mine)
     return Withdrawn()
 
 
+def downgrade(lock: LockRow, request: Downgrade) -> Granted | NotHeld | Refused:
+    """Make an exclusive lease a shared one, and let in the readers that are next."""
+    settling.settle(lock)
+    hold = lock.find_alive()
+    if hold is None or hold.token != request.token:
+        return lock.why_not_held(request.token)
+    if hold.terms.mode == "permits":
+        return NotHeld("unknown")  # there is nothing exclusive about it
+    if hold.terms.mode == "exclusive":
+        if len(lock.holds.lease(hold.token)) > 1:
+            return Refused("holds")
+        hold = replace(hold, terms=replace(hold.terms, mode="shared"))
+        lock.put_hold(hold)
+        lock.record("downgraded", owner=hold.owner, token=hold.token, operation=hold.terms.operation)
+        settling.grant_head(lock)
+    return _granted(lock, hold)
+
+
+def resize(lock: LockRow, request: Resize) -> Resized:
+    """Set how many permits there are; whoever wants more than that need not wait any longer."""
+    settling.settle(lock)
+    lock.make()
+    before = lock.notes.permits
+    lock.notes = replace(lock.notes, permits=request.permits)
+    lock.record("resized", owner=None, by=request.by, reason=str(request.permits))
+    head = lock.tickets.head()
+    if head and request.permits < before:
+        _refuse_tickets(lock)
+    settling.grant_head(lock, head_changed=lock.tickets.head() != head)
+    return Resized(request.permits, before)
+
+
+def _refuse_tickets(lock: LockRow) -> None:
+    """End the tickets that can never be served, dead ones too: they could be refreshed."""
+    permits = lock.notes.permits
+    for number, attempt, instance, terms in lock.tickets.read_all():
+        if terms.mode == "permits" and terms.take > permits:
+            lock.ended.remember(attempt, "refused", lock.now, reason=str(permits))
+            lock.signal(instance, Signal("granted", lock.key, attempt))
+            lock.tickets.remove(number)
+
+
 def break_(lock: LockRow, request: Break) -> Broken | NotHeld:
-    """End all holds, whoever has them."""
-    lock.settle()
-    if lock.owner is None:
-        return NotHeld("free")
-    if request.token is not None and request.token != lock.token:
-        return NotHeld("taken over")
-    holder = lock.holder()
-    lock.record("broken", by=request.by, reason=request.reason)
-    lock.break_holds(request.by, request.reason)
-    return Broken(holder, lock.free_and_hand_over())
+    """End all holds, whoever has them, or those of one lease."""
+    settling.settle(lock)
+    holds = lock.holds.all if request.token is None else lock.holds.lease(request.token)
+    if not holds:
+        return NotHeld("taken over" if lock.holds.all else "free")
+    first = holds[0]
+    holder = first.holder(lock.now, claimed=any(hold.claimed for hold in lock.holds.lease(first.token)))
+    for hold in holds:
+        lock.ended.remember(hold.attempt, "broken", lock.now, request.by, request.reason)
+        lock.signal(hold.instance, Signal("lost", lock.key, hold.attempt))
+    for token in dict.fromkeys(hold.token for hold in holds):
+        last = lock.holds.lease(token)[-1]
+        lock.record("broken", owner=last.owner, token=token, by=request.by, reason=request.reason)
+        if last.terms.operation and any(hold.claimed for hold in lock.holds.lease(token)):
+            operations.fail(lock, last, f"broken by {request.by}: {request.reason}")
+    return Broken(holder, settling.remove(lock, holds))
+
+
+def break_deadlock(lock: LockRow, deadlock: Deadlock) -> bool:
+    """End the ticket of our attempt, because it is the newest in a circle; False if it has gone already."""
+    if lock.tickets.mine is None:
+        return False
+    cycle = deadlock.cycle
+    instance, terms = lock.tickets.find_mine()
+    lock.ended.remember(lock.asking, "deadlocked", lock.now, reason=json.dumps(as_dict(cycle)))
+    lock.record(
+        "deadlocked",
+        owner=lock.tickets.my_owner,
+        operation=terms.operation,
+        reason="; ".join(map(str, cycle))[:LARGEST_ERROR],
+    )
+    lock.signal(instance, Signal("granted", lock.key, lock.asking))
+    settling.remove_ticket(lock, lock.tickets.mine)
+    return True
 
 
 def renew_alive(lock: LockRow, lease: RenewLease) -> LeaseAnswer | None:
-    """Renew one lease, or one of its several holds, if it is alive."""
-    end = lock.now + micros(lease.ttl)
-    found = lock.find_hold() if lock.token == lease.token else None
-    if found is None:
+    """Renew one hold, if it is alive."""
+    hold = lock.find_alive()
+    if hold is None or hold.token != lease.token:
         return None
-    if found[0] > end:
-        return LeaseAnswer("held", (found[0] - lock.now) / 1e6)
-    lock.move_hold(end, claimed=found[1])
+    end = lock.now + micros(lease.ttl)
+    if hold.end > end:
+        return LeaseAnswer("held", (hold.end - lock.now) / 1e6)
+    lock.put_hold(replace(hold, end=end))
     return LeaseAnswer("renewed", (end - lock.now) / 1e6)
 
 
 def explain_loss(lock: LockRow, lease: RenewLease) -> LeaseAnswer:
     """Say what became of a lease that is not alive."""
-    lock.settle()
+    settling.settle(lock)
     lost = lock.why_not_held(lease.token)
     return LeaseAnswer("lost", why=lost.why, by=lost.by, reason=lost.reason)

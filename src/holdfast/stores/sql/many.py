@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 from holdfast.core.requests import (
@@ -18,7 +20,8 @@ from holdfast.core.requests import (
     TicketAnswer,
 )
 from holdfast.stores.base import instant, micros
-from holdfast.stores.sql import deciding
+from holdfast.stores.sql import deciding, settling
+from holdfast.stores.sql.notes import lets_in_before_the_end
 from holdfast.stores.sql.row import LockRow
 from holdfast.stores.sql.run import Row
 from holdfast.stores.sql.serving import Peek, Serving
@@ -71,7 +74,7 @@ class ManyKeys(Serving):
     ) -> tuple[TicketAnswer, ...]:
         if not tickets:
             return ()
-        waited_for = self._settled(list(dict.fromkeys(ticket.key for ticket in tickets)), now)
+        waited_for, sooner = self._settled(list(dict.fromkeys(ticket.key for ticket in tickets)), now)
         waiting = self._in_batches(
             "refresh_tickets",
             "tickets",
@@ -84,7 +87,8 @@ class ManyKeys(Serving):
         answers = []
         for place, ticket in enumerate(tickets):
             if place in waiting:
-                at, _, end, _, head, _ = waited_for[ticket.key]
+                at, _, end, _, head, *_ = waited_for[ticket.key]
+                end = sooner.get((ticket.key, ticket.attempt), end)
                 answers.append(TicketAnswer("waiting", head == ticket.attempt, (end - at) / 1e6))
             elif self._peek_hold(ticket, now):
                 answers.append(TicketAnswer("handed"))
@@ -92,19 +96,25 @@ class ManyKeys(Serving):
                 answers.append(TicketAnswer("gone"))
         return tuple(answers)
 
-    def _settled(self, keys: list[str], now: float | None) -> dict[str, Row]:
-        """Settle the keys where there is anything to settle. Return what their waiters want to know."""
+    def _settled(
+        self, keys: list[str], now: float | None
+    ) -> tuple[dict[str, Row], dict[tuple[str, str], int]]:
+        """Settle the keys where there is anything to settle. Return what their waiters want to know.
+
+        And which tickets, by key and attempt, may be granted before the last hold has ended, and when.
+        """
         found = self._waited_for(keys, now)
-        to_settle = [
-            key
-            for key, (at, owner, end, holds, _, head_end) in found.items()
-            if holds or owner is None or end <= at or (head_end is not None and head_end <= at)
-        ]
+        to_settle = [key for key, row in found.items() if _may_have_changed(row)]
+        sooner: dict[tuple[str, str], int] = {}
         for key in to_settle:
-            self._on_key(key, "", now, LockRow.settle, urgent=True)
+            with suppress(Conflict):  # somebody keeps the row locked; the others are none the worse
+                for attempt, end in self._on_key(
+                    key, "", now, settling.settle_for_waiters, urgent=True
+                ).items():
+                    sooner[key, attempt] = end
         if to_settle:
             found |= self._waited_for(to_settle, now)
-        return found
+        return found, sooner
 
     def _waited_for(self, keys: list[str], now: float | None) -> dict[str, Row]:
         found: dict[str, Row] = {}
@@ -117,7 +127,7 @@ class ManyKeys(Serving):
     def _peek_hold(self, ticket: RefreshTicket, now: float | None) -> bool:
         return self.use(
             lambda session: (
-                LockRow(Peek(session), ticket.key, instant(now), self._level, [], ticket.attempt).find_hold()
+                LockRow(Peek(session), ticket.key, instant(now), self._level, [], ticket.attempt).find_alive()
                 is not None
             ),
             urgent=True,
@@ -143,9 +153,9 @@ class ManyKeys(Serving):
         limit, given = request.limit, request.now
         now = cast("int", self._fetch("now", now=instant(given))[0][0])
         expired = self._fetch("sweep_expired", now=now, limit=limit)
-        for (key,) in expired:
-            self._on_key(key, "", given, LockRow.settle)
+        over = sum(self._on_key(key, "", given, settling.settle) for (key,) in expired)
         ended = self._fetch("delete_ended", now=now, limit=limit)
+        self._fetch("delete_outcomes", now=now, limit=limit)
         history = self._fetch("delete_history", before=now - micros(request.keep_history), limit=limit)
         if given is None:
             self._keep_partitions(now, now - micros(request.keep_history))
@@ -157,7 +167,7 @@ class ManyKeys(Serving):
         for key, token, is_idle, waiters in walk[:limit]:
             if waiters:
                 most = limit - tickets
-                tickets += self._on_key(key, "", given, lambda lock, most=most: lock.drop_dead_tickets(most))  # type: ignore[misc]
+                tickets += self._on_key(key, "", given, partial(settling.drop_dead_tickets, limit=most))
                 if tickets == limit:
                     break  # there may be more of them: come back to this key
             elif is_idle:
@@ -169,7 +179,7 @@ class ManyKeys(Serving):
         self._fetch(
             "delete_never_granted", after=request.after, upto=after, idle_since=idle_since, limit=limit
         )
-        return Swept(len(expired), tickets, deleted, len(ended), len(history), after)
+        return Swept(over, tickets, deleted, len(ended), len(history), after)
 
     def _delete_idle(self, idle: list[tuple[str, int]], idle_since: int) -> int:
         if not idle:
@@ -182,3 +192,11 @@ class ManyKeys(Serving):
     @abstractmethod
     def _keep_partitions(self, now: int, forget_before: int) -> None:
         """Make the history's partitions ahead, and drop those that are over."""
+
+
+def _may_have_changed(waited_for: Row) -> bool:
+    """Tell whether a key that is waited for has to be settled, by what a plain read shows."""
+    at, owner, end, holds, _, head_end, notes = waited_for
+    if owner is None or end <= at or (head_end is not None and head_end <= at):
+        return True
+    return bool(holds > 1 or lets_in_before_the_end(notes))

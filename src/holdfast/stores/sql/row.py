@@ -1,12 +1,22 @@
-"""One lock's row inside a transaction: read, changed by the rules of the protocol, written back."""
+"""One lock inside a transaction: read, changed by the rules of the protocol, written back.
+
+What a lock consists of is in modules of its own: `holds`, `tickets`, `ended`, `notes`. This one keeps
+them together, and the lock's row up to them. The rules are in `settling`, `operations` and `deciding`.
+"""
 
 from __future__ import annotations
 
-from holdfast.core.data import data
+from collections.abc import Iterable
+
+from holdfast.core.data import replace
 from holdfast.core.events import EventKind, HistoryLevel, is_kept
-from holdfast.core.requests import Acquire, Holder, NotHeld, Signal
-from holdfast.stores.base import REMEMBER, micros
+from holdfast.core.family import PLAIN, Notes, Terms, fits
+from holdfast.core.requests import Holder, NotHeld, Signal
+from holdfast.stores.sql.ended import Ended
+from holdfast.stores.sql.holds import Hold, Holds
+from holdfast.stores.sql.notes import expired, read_notes, write_notes
 from holdfast.stores.sql.run import Row, Run
+from holdfast.stores.sql.tickets import Tickets
 
 Post = list[tuple[str, Signal]]  # signals to send after the commit: (instance, signal)
 
@@ -14,23 +24,27 @@ Post = list[tuple[str, Signal]]  # signals to send after the commit: (instance, 
 PINNED_FOR = 250_000
 PINNED = "a transaction that is still open"
 
-
-@data
-class Ticket:
-    """A place in the queue, as far as a hand-over needs it."""
-
-    number: int
-    attempt: str
-    owner: str
-    instance: str
-    host: str
-    pid: int
-    claim: int
-    expires_at: int
+COLUMNS = (  # as read_lock has them
+    "token",
+    "owner",
+    "attempt",
+    "claimed",
+    "expires_at",
+    "granted_at",
+    "instance",
+    "host",
+    "pid",
+    "last_attempt",
+    "holds",
+    "waiters",
+    "next_ticket",
+    "events",
+    "notes",
+)
 
 
 class LockRow:
-    """The state of one key, for decisions about one attempt. Holds are read only when they are asked for."""
+    """The state of one key, for decisions about one attempt."""
 
     def __init__(
         self, run: Run, key: str, now: int | None, level: HistoryLevel, post: Post, attempt: str = ""
@@ -39,14 +53,14 @@ class LockRow:
         self._run = run
         self._level: HistoryLevel = level
         self._post = post
-        self._attempt = attempt
         self.key = key
+        self.asking = attempt
         self.now: int
         self.now, self.pinned, self._floor = row[:3]
         (
             token,
             self.owner,
-            self.attempt,
+            in_row,
             self.claimed,
             self.expires_at,
             self.granted_at,
@@ -58,17 +72,32 @@ class LockRow:
             waiters,
             next_ticket,
             self.events,
-        ) = row[3:17]
+            notes,
+        ) = row[3:18]
         self._is_row = token is not None
         self.token: int = token or 0  # 0: never granted yet, so there is no such lock
-        self.holds: int = holds or 0
-        self.waiters: int = waiters or 0
         self.next_ticket: int = next_ticket or 1
-        self._read = self._values()
-        self._ended, self._touched = row[17:20], False
-        self._mine: tuple[int | None, str] = row[20:22]
-        # The first tickets, as many as are known.
-        self._heads = [Ticket(*row[at : at + 8]) for at in (22, 30) if row[at] is not None]
+        self.notes: Notes
+        self.notes, self._shut_by = read_notes(notes)
+        self._noted = self.notes, self._shut_by, notes  # not to be written once more if nothing changes
+        self.holds = Holds(run, key, holds or 0, None if in_row is None else self._hold_in_row(in_row))
+        self.ended = Ended(run, key, self.now, attempt, row[18:21])
+        self.tickets = Tickets(run, key, self.now, attempt, waiters or 0, row[21:])
+        self._read = row[3:18] if self._is_row else self._values()
+
+    def _hold_in_row(self, attempt: str) -> Hold:
+        return Hold(
+            attempt,
+            self.owner,
+            self.token,
+            PLAIN,
+            bool(self.claimed),
+            self.expires_at,
+            self.granted_at,
+            self.instance,
+            self.host,
+            self.pid,
+        )
 
     @property
     def exists(self) -> bool:
@@ -76,333 +105,187 @@ class LockRow:
         return self.token > 0
 
     def write(self) -> None:
-        """Write the row back, if anything about the key changed."""
+        """Write the key back, if anything about it changed."""
         values = self._values()
-        if values == self._read and not (self._touched and self._is_row):
-            return
-        self._run.later("write_lock" if self._is_row else "insert_lock", key=self.key, **values)
+        # If only how attempts ended has changed, the row is written as well: whoever waits for it in a fast
+        # path has looked at the ended attempts before, and sees by the row that it has to look again.
+        if values != self._read or (self.ended.changed and self._is_row):
+            named = dict(zip(COLUMNS, values, strict=True))
+            self._run.later("write_lock" if self._is_row else "insert_lock", key=self.key, **named)
+            self._read, self._is_row, self.ended.changed = values, True, False
+        self.holds.write()
 
-    def _values(self) -> dict[str, object]:
-        return {
-            "token": self.token,
-            "owner": self.owner,
-            "attempt": self.attempt,
-            "claimed": self.claimed,
-            "expires_at": self.expires_at,
-            "granted_at": self.granted_at,
-            "instance": self.instance,
-            "host": self.host,
-            "pid": self.pid,
-            "last_attempt": self.last_attempt,
-            "holds": self.holds,
-            "waiters": self.waiters,
-            "next_ticket": self.next_ticket,
-            "events": self.events,
-        }
+    def _values(self) -> Row:
+        """Return what the row is to be, in the order of its columns."""
+        in_row = self.holds.in_row()
+        notes, shut_by, text = self._noted
+        return (
+            self.token,
+            self.owner,
+            in_row and in_row.attempt,
+            self.claimed,
+            self.expires_at,
+            self.granted_at,
+            self.instance,
+            self.host,
+            self.pid,
+            self.last_attempt,
+            self.holds.count_in_table(),
+            self.tickets.count,
+            self.next_ticket,
+            self.events,
+            text
+            if self.notes is notes and self._shut_by is shut_by
+            else write_notes(self.notes, self._shut_by),
+        )
 
     # What it says.
 
     @property
-    def grantable(self) -> bool:
-        """Whether nobody has it, nor a transaction that could still write under its last token."""
-        return self.owner is None and not self.pinned
+    def is_shut(self) -> bool:
+        """Whether it is granted to nobody, because a lease with a delay has expired."""
+        return self.notes.shut_until > self.now
 
-    def expires_in(self) -> float:
-        return float(PINNED_FOR if self.owner is None else self.expires_at - self.now) / 1e6
+    def fits(self, terms: Terms) -> bool:
+        """Tell whether a lease on these terms is possible now."""
+        return not self.pinned and self.has_room_for(terms)
+
+    def has_room_for(self, terms: Terms) -> bool:
+        """Tell whether they fit beside what is held, whatever a transaction may pin."""
+        if self.is_shut:
+            return False
+        held = [hold.terms for hold in self.holds.all]
+        return not held or fits(terms, held, self.notes.permits)
+
+    def end_for(self, terms: Terms) -> int:
+        """Return when it may be worth asking again, for who wants the lock on these terms."""
+        if terms.mode == self.notes.mode == "permits" and self.holds.all:
+            return max(self.notes.shut_until, min(hold.end for hold in self.holds.all))
+        return int(self.expires_at)
+
+    def expires_in(self, terms: Terms = PLAIN) -> float:
+        return float(PINNED_FOR if self.owner is None else self.end_for(terms) - self.now) / 1e6
 
     def holder(self) -> Holder:
+        """Return who has it; of several leases, who was granted first. Or whose expiry keeps it shut."""
+        for first in self.holds.all[:1]:
+            return first.holder(self.now, claimed=bool(self.claimed))
+        if self._shut_by is not None:
+            return self._shut_by.holder(self.now)
         if not self._is_row:  # somebody is about to make it, or keeps us from it
             return Holder(PINNED, "", 0, 0, 0.0)
         held_for = (self.now - self.granted_at) / 1e6
-        owner = PINNED if self.owner is None else self.owner
-        return Holder(owner, self.host, self.pid, self.token, held_for, bool(self.claimed))
+        return Holder(PINNED, self.host, self.pid, self.token, held_for, bool(self.claimed))
 
-    def ended(self) -> NotHeld | None:
+    def find_alive(self) -> Hold | None:
+        """Return the hold of our attempt, if its end has not come."""
+        hold = self.holds.find(self.asking)
+        return hold if hold is not None and hold.end > self.now else None
+
+    def how_it_ended(self) -> NotHeld | None:
         """Return how our attempt ended, if it is remembered to have ended."""
-        why, by, reason = self._ended
-        if why is None:
-            return NotHeld("already") if self.exists and self.last_attempt == self._attempt else None
-        if why == "broken":
-            return NotHeld("broken", by, reason)
-        return NotHeld("expired" if why == "expired" else "already")
+        if ended := self.ended.mine():
+            return ended
+        return NotHeld("already") if self.exists and self.last_attempt == self.asking else None
 
     def why_not_held(self, token: int) -> NotHeld:
         """Say why our attempt does not hold the lock under *token*."""
         taken_over = self.exists and self.token > token
-        if ended := self.ended():
+        if ended := self.how_it_ended():
             return NotHeld("taken over") if ended.why == "expired" and taken_over else ended
         if taken_over:
             return NotHeld("taken over")
         return NotHeld("expired" if self.exists and self.token == token else "unknown")
 
-    # Holds. With one, it is in the row; with more, all are in their table.
+    def is_waited_for(self, owner: str) -> bool:
+        """Tell whether *owner* has anything, at whatever key, that somebody waits for."""
+        return bool(self._run("is_waited_for", owner=owner))
 
-    def count_holds(self) -> int:
-        return self.holds or (1 if self.owner is not None else 0)
+    # Holds, and the row as it follows from them.
 
-    def find_hold(self) -> tuple[int, bool] | None:
-        """Return the end of our hold and whether it is claimed, or None if there is none alive."""
-        if self.holds:
-            found = next((rest for name, *rest in self._read_holds() if name == self._attempt), None)
-        elif self.owner is not None and self.attempt == self._attempt:
-            found = [self.expires_at, self.claimed]
-        else:
-            found = None
-        return (found[0], bool(found[1])) if found is not None and found[0] > self.now else None
-
-    def confirm_hold(self, request: Acquire) -> int | None:
-        """Claim our hold, or ask for it again; return its new end, or None if there is none alive."""
-        if (found := self.find_hold()) is None:
-            return None
-        old, claimed = found
-        end = self.now + micros(request.ttl)
-        if claimed:
-            end = max(old, end)
-        self.move_hold(end, claimed=True)
-        if not claimed and request.ttl < request.claim:
-            self._tell_head()  # it ends sooner than the head was told, or will be
-        return end
-
-    def move_hold(self, end: int, *, claimed: bool) -> None:
-        """Set the end of our hold."""
-        if self.holds:
-            self._write_hold(self._attempt, end, claimed)
-            self._sum_up_holds()
-        else:
-            self.expires_at = end
-            self.claimed = int(claimed)
-
-    def add_hold(self, end: int) -> None:
-        """Add a hold of the same owner for our attempt."""
-        if not self.holds:
-            self._write_hold(self.attempt, self.expires_at, self.claimed)
-            self.attempt = None
-        self._write_hold(self._attempt, end, claimed=True)
-        self._sum_up_holds()
-
-    def remove_hold(self) -> int:
-        """Remove our hold; return how many are left."""
-        if not self.holds:
-            return 0
-        end = self.expires_at
-        self._run.later("delete_hold", key=self.key, attempt=self._attempt)
-        self._sum_up_holds()
-        if self.holds and self.expires_at < end:
-            self._tell_head()  # the lease ends sooner than it knows
-        return self.holds
-
-    def break_holds(self, by: str, reason: str) -> None:
-        """End all holds as broken, and tell their holder."""
-        attempts = [name for name, _, _ in self._read_holds()] if self.holds else [self.attempt]
-        for attempt in attempts:
-            self._remember(attempt, "broken", self.now, by, reason)
-            self._post.append((self.instance, Signal("lost", self.key, attempt)))
-
-    def _read_holds(self) -> list[Row]:
-        return self._run("read_holds", key=self.key)
-
-    def _write_hold(self, attempt: str, end: int, claimed: bool | int) -> None:
-        self._run.later("write_hold", key=self.key, attempt=attempt, claimed=int(claimed), expires_at=end)
-
-    def _sum_up_holds(self) -> None:
-        """Bring the row up to its holds."""
-        rows = self._read_holds()
-        self.holds = len(rows)
-        if rows:
-            self.expires_at = max(end for _, end, _ in rows)
-            self.claimed = max(claimed for _, _, claimed in rows)
-
-    def end_attempt(self, why: str) -> None:
-        """Remember that our attempt is over, from now on."""
-        self._remember(self._attempt, why, self.now)
-
-    def _remember(
-        self, attempt: str, why: str, since: int, by: str | None = None, reason: str | None = None
-    ) -> None:
-        # The row is written as well, even if nothing else about it changes: whoever waits for it in a fast
-        # path has looked at the ended attempts before, and sees by the row that it has to look again.
-        self._touched = True
-        until_at = since + REMEMBER[why]
-        if attempt == self._attempt and until_at > self.now:
-            self._ended = (why, by, reason)
-        self._run.later(
-            "write_ended", key=self.key, attempt=attempt, why=why, by=by, reason=reason, until_at=until_at
-        )
-
-    # Becoming free, and whom it goes to.
-
-    def settle(self) -> None:
-        """Bring the lock up to now: end what is over, then give it to the first live ticket."""
-        if self.owner is None:
-            if self.waiters:  # it was freed inside somebody's transaction, or pinned by one
-                self._hand_over()
-            return
-        if self.holds:
-            for attempt, end, claimed in self._read_holds():
-                if end <= self.now:
-                    self._run.later("delete_hold", key=self.key, attempt=attempt)
-                    self._expire(attempt, end, claimed)
-            self._sum_up_holds()
-            over = not self.holds
-        else:
-            over = self.expires_at <= self.now
-            if over:
-                self._expire(self.attempt, self.expires_at, self.claimed)
-        if over:
-            self.record("expired")
-            self.free_and_hand_over()
-        elif self.waiters:
-            before = self.waiters
-            self._prune_head()
-            if self.waiters < before:
-                self._tell_head()
-
-    def _expire(self, attempt: str, end: int, claimed: int) -> None:
-        # An unclaimed hold is not remembered: its attempt may ask again, and joins at the tail.
-        if claimed:
-            self._remember(attempt, "expired", end)
-
-    def grant(self, request: Acquire, end: int) -> None:
-        """Give a free lock to a request."""
-        client = request.client
-        self._give(request.owner, client.instance, client.host, client.pid, request.attempt, end, 1)
-        self.record("granted", owner=request.owner)
-
-    def free_and_hand_over(self) -> str | None:
-        """Free the lock, and give it to the first live ticket; return its owner."""
-        if self.holds:
-            self._run.later("delete_holds", key=self.key)
-        self.owner = self.attempt = None
-        self.claimed, self.holds = 1, 0
-        self.expires_at = self.now
-        return self._hand_over() if self.waiters else None
-
-    def _hand_over(self) -> str | None:
-        """Give a free lock to the first live ticket. A pinned one stays free until the pin is gone."""
-        winner = None if self.pinned else self._prune_head()
-        if winner is None:
-            return None
-        self._delete_ticket(winner.number)
-        self._give(
-            winner.owner,
-            winner.instance,
-            winner.host,
-            winner.pid,
-            winner.attempt,
-            self.now + winner.claim,
-            0,
-        )
-        self.record("handed_over")
-        self._post.append((winner.instance, Signal("granted", self.key, winner.attempt)))
-        self._prune_head()
-        self._tell_head()
-        return winner.owner
-
-    def _give(
-        self, owner: str, instance: str, host: str, pid: int, attempt: str, end: int, claimed: int
-    ) -> None:
+    def next_token(self) -> int:
+        """Return the token of a lease that begins now, from now on the highest."""
         self.token = max((self.token or self._floor) + 1, self.now)
-        self.owner, self.instance, self.host, self.pid = owner, instance, host, pid
-        self.attempt, self.claimed, self.granted_at, self.expires_at = attempt, claimed, self.now, end
+        return self.token
 
-    def call_head(self) -> None:
-        """Have the head ask, where the lock was freed but cannot be handed over yet."""
-        for head in self._head(1)[:1]:
-            if self.owner is None:
-                self._post.append((head.instance, Signal("granted", self.key, head.attempt)))
+    def put_hold(self, hold: Hold) -> None:
+        """Add a hold, or change one."""
+        self.holds.put(hold)
+        self._sum_up()
 
-    # Tickets.
+    def remove_holds(self, holds: Iterable[Hold]) -> None:
+        """Remove some holds; without any the lock is free, or shut."""
+        self.holds.remove(holds)
+        self._sum_up()
 
-    def queue(self, request: Acquire) -> int:
-        """Give a request a ticket, or refresh the one it has; return its position."""
-        end = self.now + micros(request.patience)
-        number = self._mine[0]
-        if number is not None:
-            self._run.later("refresh_ticket", key=self.key, attempt=request.attempt, expires_at=end)
-            return 1 + int(self._run("tickets_before", key=self.key, number=number)[0][0])
-        self._run.later(
-            "queue",
-            key=self.key,
-            number=self.next_ticket,
-            attempt=request.attempt,
-            owner=request.owner,
-            instance=request.client.instance,
-            host=request.client.host,
-            pid=request.client.pid,
-            claim=micros(request.claim),
-            queued_at=self.now,
-            expires_at=end,
-        )
-        self.next_ticket += 1
-        self.waiters += 1
-        self.record("queued", owner=request.owner)
-        return self.waiters
+    def shut(self, hold: Hold, until: int) -> None:
+        """Be granted to nobody for a while, because this hold has expired."""
+        if until > max(self.notes.shut_until, self.now):
+            self.notes = replace(self.notes, shut_until=until)
+            self._shut_by = expired(hold)
 
-    def remove_ticket(self) -> str | None:
-        """Remove our ticket and return its owner, if there is one."""
-        number, owner = self._mine
-        if number is None:
-            return None
-        was_head = self._head(1)[0].number == number
-        self._delete_ticket(number)
-        if was_head:
-            self._prune_head()
-            self._tell_head()
-        return owner
+    def open(self) -> None:
+        """Be shut no more."""
+        shut_by, self._shut_by = self._shut_by, None
+        self.notes = replace(self.notes, shut_until=0)
+        if self.owner is not None:
+            self._sum_up()
+            if self.owner is None and shut_by is not None:
+                self.expires_at = shut_by.freed_at
 
-    def drop_dead_tickets(self, limit: int) -> int:
-        """Remove at most *limit* dead tickets, wherever in the queue; return how many there were."""
-        if not self.waiters:  # they have left since somebody looked
-            return 0
-        head = self._head(1)[0].number
-        dead = [number for (number,) in self._run("dead_tickets", key=self.key, now=self.now, limit=limit)]
-        for number in dead:
-            self._delete_ticket(number)
-        if head in dead:
-            self._prune_head()
-            self._tell_head()
-        return len(dead)
+    def make(self) -> None:
+        """Have a row, also for a key that nobody has asked for yet; it counts as used now."""
+        self.token = self.token or self._floor
+        if not self._is_row:
+            self.claimed, self.granted_at, self.instance, self.host, self.pid = 1, self.now, "", "", 0
+        if self.owner is None:
+            self.expires_at = self.now
 
-    def _head(self, count: int) -> list[Ticket]:
-        """Return the first tickets, as many of *count* as there are."""
-        if len(self._heads) < min(count, self.waiters):
-            self._heads = [Ticket(*row) for row in self._run("queue_head", key=self.key)]
-        return self._heads
+    def _sum_up(self) -> None:
+        """Bring the row up to its holds."""
+        holds = self.holds.all
+        if holds:
+            first = holds[0]
+            self.owner, self.granted_at = first.owner, first.granted_at
+            self.instance, self.host, self.pid = first.instance, first.host, first.pid
+            self.claimed = int(any(hold.claimed for hold in self.holds.lease(first.token)))
+            self.expires_at = max(self.notes.shut_until, *(hold.end for hold in holds))
+            self._set_mode(first.terms)
+        elif self._shut_by is not None and self.is_shut:
+            self._shut_by = replace(self._shut_by, freed_at=self._shut_by.freed_at or self.now)
+            self.owner, self.granted_at = self._shut_by.owner, self._shut_by.granted_at
+            self.host, self.pid = self._shut_by.host, self._shut_by.pid
+            self.claimed = 1
+            self.expires_at = self.notes.shut_until
+            self._set_mode(PLAIN)
+        else:
+            self.owner = None
+            self.claimed = 1
+            self.expires_at = self.now
+            self._set_mode(PLAIN)
 
-    def _prune_head(self) -> Ticket | None:
-        """Remove dead tickets from the head of the queue, and return the first live one."""
-        while self.waiters:
-            head = self._head(1)[0]
-            if head.expires_at > self.now:
-                return head
-            self._delete_ticket(head.number)
-        return None
+    def _set_mode(self, terms: Terms) -> None:
+        if terms.mode != self.notes.mode:
+            self.notes = replace(self.notes, mode=terms.mode)
 
-    def _tell_head(self) -> None:
-        """Tell the new head to watch this lease, if it ends before the head's next heartbeat can tell it."""
-        for head in self._head(1)[:1]:
-            if self.expires_at - self.now < head.claim:  # heartbeats come more often than that
-                self._post.append((head.instance, Signal("head", self.key, head.attempt, self.expires_in())))
+    # What others learn of it.
 
-    def _delete_ticket(self, number: int) -> None:
-        self._run.later("delete_ticket", key=self.key, number=number)
-        self.waiters -= 1
-        self._heads = [ticket for ticket in self._heads if ticket.number != number]
-        if self._mine[0] == number:
-            self._mine = (None, "")
-
-    # The history.
+    def signal(self, instance: str, signal: Signal) -> None:
+        """Send a signal, once this is committed."""
+        self._post.append((instance, signal))
 
     def record(
         self,
         kind: EventKind,
         *,
-        owner: str | None = None,
+        owner: str | None,
+        token: int | None = None,
+        operation: bool = False,
         by: str | None = None,
         reason: str | None = None,
     ) -> None:
-        """Write an event, if the history is to have it. Without *owner* it is the holder's."""
-        if is_kept(kind, self._level):
+        """Write an event, if the history is to have it. Without *token* it is about the key as a whole."""
+        if is_kept(kind, self._level, operation=operation):
             self.events += 1
             self._run.later(
                 "write_event",
@@ -410,8 +293,19 @@ class LockRow:
                 number=self.events,
                 kind=kind,
                 at=self.now,
-                token=self.token,
-                owner=owner or self.owner,
+                token=self.token if token is None else token,
+                owner=owner,
                 by=by,
                 reason=reason,
             )
+
+    def write_outcome(self, token: int, *, succeeded: bool, text: str, until_at: int) -> None:
+        """Keep how an operation ended."""
+        self._run.later(
+            "write_outcome",
+            key=self.key,
+            token=token,
+            succeeded=int(succeeded),
+            text=text,
+            until_at=until_at,
+        )

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast import errors
+from holdfast.core.deadlocks import Deadlock
 from holdfast.core.events import Event
 from holdfast.core.requests import (
     Acquire,
@@ -18,6 +20,9 @@ from holdfast.core.requests import (
     Broken,
     Busy,
     Client,
+    Deadlocked,
+    Downgrade,
+    Feed,
     Fence,
     Granted,
     History,
@@ -27,23 +32,30 @@ from holdfast.core.requests import (
     NotHeld,
     Page,
     Queued,
+    Refused,
     Release,
     Released,
     Renew,
     Request,
+    Resize,
+    Resized,
     Signal,
     Sweep,
-    TooManyHolds,
+    Watch,
     Withdraw,
     Withdrawn,
 )
 from holdfast.stores.base import Listener, StoreOptions, Traits, instant, micros
-from holdfast.stores.sql import deciding, views, within
+from holdfast.stores.sql import deciding, feed, views, within
 from holdfast.stores.sql.callers import Caller, caller
+from holdfast.stores.sql.deadlock import Tables, end_circles
+from holdfast.stores.sql.deciding import Acquired
+from holdfast.stores.sql.holds import is_plain
 from holdfast.stores.sql.listening import Listening
 from holdfast.stores.sql.many import ManyKeys
 from holdfast.stores.sql.pool import Pool
-from holdfast.stores.sql.session import RowLocked
+from holdfast.stores.sql.run import Row
+from holdfast.stores.sql.session import RowLocked, Session, Transaction
 
 if TYPE_CHECKING:
     import asyncio
@@ -58,6 +70,7 @@ class ServerStore(ManyKeys, ABC):
 
     traits: Traits
     database: str  # as callers' connections name it
+    reads_may_be_old = False
 
     def __init__(self, options: StoreOptions, pool: Pool[Any], signals: Listening) -> None:
         super().__init__(options, pool, signals)
@@ -68,10 +81,13 @@ class ServerStore(ManyKeys, ABC):
             Release: self._release,
             Withdraw: self._withdraw,
             Break: self._break,
+            Downgrade: self._downgrade,
+            Resize: self._resize,
             Renew: self._renew,
             Inspect: self._inspect,
             History: self._history,
             List: self._list,
+            Watch: self._watch,
             Sweep: self._sweep,
         }
 
@@ -98,8 +114,10 @@ class ServerStore(ManyKeys, ABC):
         """Answer *request* inside the caller's transaction."""
         theirs = caller(connection, self.database, loop)
         if isinstance(request, Acquire):
-            # A row that all can see, so that a renewal finds it locked and not missing before they commit.
-            self._fetch("ensure_lock", key=request.key, now=instant(request.now))
+            # A row that all can see, so that a renewal finds it locked and not missing before they commit. If
+            # it is locked, it is there: maybe they have it already.
+            with suppress(RowLocked):
+                self._fetch("ensure_lock", key=request.key, now=instant(request.now))
         try:
             answer, post = within.answer(theirs, request, self, self._level)
             for instance, signal in post:
@@ -124,6 +142,10 @@ class ServerStore(ManyKeys, ABC):
     @abstractmethod
     def sql(self, name: str) -> str:
         """Return a statement with the names that the tables have here."""
+
+    def look(self, name: str, /, **parameters: Any) -> list[Row]:
+        """Run a statement that only reads, outside of a caller's transaction."""
+        return self._read(name, **parameters)
 
     def explain(self, request: Fence) -> NotHeld | None:
         """Say why a lease is not alive, by what is committed; None if it is."""
@@ -164,32 +186,49 @@ class ServerStore(ManyKeys, ABC):
 
     # Requests on one key.
 
-    def _acquire(self, request: Acquire) -> Granted | Queued | Busy | TooManyHolds | NotHeld:
+    def _acquire(self, request: Acquire) -> Acquired:
         key, attempt = request.key, request.attempt
+        plain = is_plain(request.terms)
+        is_fast = plain and self._level != "all"  # else it goes into the history
+        may_close_a_circle = True
         try:
-            if self._level != "all" and (granted := self._acquire_fast(request)):  # else into the history
+            if is_fast and (granted := self._acquire_fast(request)):
                 return granted
-            if not request.wait and (busy := self._peek(request)):
+            if plain and not request.wait and (busy := self._peek(request)):
                 return busy
             if request.wait:
                 self._signals.hang_up_bell()
-                if self._level != "all" and (queued := self._queue_fast(request)):
-                    self._expect_contention(key, attempt)
-                    return queued
-            answer = self._on_key(
-                key,
-                attempt,
-                request.now,
-                lambda lock: deciding.acquire(lock, request),
-                create=True,
-                lazily=lambda answer: isinstance(answer, Queued),
-            )
+            answer: Acquired
+            if is_fast and request.wait and (queued := self._queue_fast(request)):
+                answer, may_close_a_circle = queued
+            else:
+                answer = self._on_key(
+                    key,
+                    attempt,
+                    request.now,
+                    lambda lock: deciding.acquire(lock, request),
+                    create=True,
+                    lazily=lambda answer: isinstance(answer, Queued),
+                )
         except RowLocked:
             # A caller's open transaction is about to take or free the lock. Whoever waits asks again soon.
             answer = self.use(lambda session: deciding.put_off(self._look(session, request), request))
         if isinstance(answer, Queued | Busy):
             self._expect_contention(key, attempt)
+        if isinstance(answer, Queued) and may_close_a_circle:
+            return self._end_circles(request) or answer
         return answer
+
+    def _end_circles(self, request: Acquire) -> Deadlocked | None:
+        """End the circles that a ticket has closed, now that others can see it."""
+
+        def end(found: Deadlock) -> None:
+            victim = found.cycle[0]
+            self._on_key(
+                victim.key, victim.attempt, request.now, lambda lock: deciding.break_deadlock(lock, found)
+            )
+
+        return end_circles(request, Tables(self._read, instant(request.now)), end)
 
     def _acquire_fast(self, request: Acquire) -> Granted | None:
         """Take a free lock, or claim what was handed to us, in one round trip; None: the slow path."""
@@ -220,8 +259,11 @@ class ServerStore(ManyKeys, ABC):
         )
         return Granted(rows[0][0], request.ttl) if rows else None
 
-    def _queue_fast(self, request: Acquire) -> Queued | None:
-        """Join a queue in one round trip, where the database can; None: the slow path."""
+    def _queue_fast(self, request: Acquire) -> tuple[Queued, bool] | None:
+        """Join a queue in one round trip, where the database can; None: the slow path.
+
+        And tell whether that may have closed a circle: whether anybody waits for what the owner has.
+        """
         return None
 
     def _peek(self, request: Acquire) -> Busy | None:
@@ -237,7 +279,7 @@ class ServerStore(ManyKeys, ABC):
             self._contended.clear()
         self._contended[key] = attempt
 
-    def _release(self, request: Release) -> Released | NotHeld:
+    def _release(self, request: Release) -> Released | NotHeld | Refused:
         if self._level != "all" and not request.retire:
             ways = [self._release_fast, self._hand_over_fast]
             if request.key in self._contended:  # then somebody waits, most likely
@@ -252,7 +294,10 @@ class ServerStore(ManyKeys, ABC):
             request.attempt,
             request.now,
             lambda lock: deciding.release(lock, request),
-            lazily=lambda _: True,
+            # But for outcomes: nobody may have been told of one that is not there after a crash.
+            lazily=lambda answer: (
+                request.outcome is None and not (isinstance(answer, Released) and answer.told)
+            ),
         )
         if isinstance(answer, Released) and answer.next is None:
             self._contended.pop(request.key, None)
@@ -285,6 +330,16 @@ class ServerStore(ManyKeys, ABC):
     def _break(self, request: Break) -> Broken | NotHeld:
         return self._on_key(request.key, "", request.now, lambda lock: deciding.break_(lock, request))
 
+    def _downgrade(self, request: Downgrade) -> Granted | NotHeld | Refused:
+        return self._on_key(
+            request.key, request.attempt, request.now, lambda lock: deciding.downgrade(lock, request)
+        )
+
+    def _resize(self, request: Resize) -> Resized:
+        return self._on_key(
+            request.key, "", request.now, lambda lock: deciding.resize(lock, request), create=True
+        )
+
     # Looking.
 
     def _inspect(self, request: Inspect) -> LockView | None:
@@ -295,3 +350,17 @@ class ServerStore(ManyKeys, ABC):
 
     def _history(self, request: History) -> tuple[Event, ...]:
         return views.history(self._read, request)
+
+    def _watch(self, request: Watch) -> Feed:
+        # While somebody else is at it for long, there is enough to read: the rest comes with the next look.
+        with suppress(RowLocked):
+            while feed.has_new(self._read) and self.use(self._place_events):
+                pass
+        return feed.read(self._read, request)
+
+    @staticmethod
+    def _place_events(session: Session) -> bool:
+        run = Transaction(session, create=False)
+        more = feed.place(run)
+        run.commit([])
+        return more

@@ -5,21 +5,25 @@ from __future__ import annotations
 from typing import Any, cast
 
 from holdfast.core import keys
+from holdfast.core.data import replace
 from holdfast.core.events import Event
 from holdfast.core.requests import History, Holder, Inspect, List, LockState, LockView, Page, Waiter
 from holdfast.stores.base import WAITERS_SHOWN, instant
+from holdfast.stores.sql.holds import leases, read_holds
+from holdfast.stores.sql.notes import read_notes
 from holdfast.stores.sql.run import Fetch, Row
 
 
 def inspect(fetch: Fetch, request: Inspect) -> LockView | None:
-    """Return one lock, with the first of its waiters."""
+    """Return one lock, with the first of its waiters and holders."""
     now = _now(fetch, request.now)
     for row in fetch("inspect", key=request.key):
         waiters = tuple(
             Waiter(owner, host, pid, (now - queued_at) / 1e6)
             for owner, host, pid, queued_at in fetch("waiters", key=request.key, limit=WAITERS_SHOWN)
         )
-        return _view(row, now, waiters)
+        view = _view(fetch, row, now)
+        return replace(view, waiters=waiters, holders=_holders(fetch, view, now))
     return None
 
 
@@ -42,7 +46,7 @@ def list_locks(fetch: Fetch, request: List) -> Page:
         rows = fetch("list", **parameters)
     else:
         rows = fetch("list_by_owner", owner=request.owner, **parameters)
-    page = tuple(_view(row, now) for row in rows[: request.limit])
+    page = tuple(_view(fetch, row, now) for row in rows[: request.limit])
     return Page(page, page[-1].key if len(rows) > len(page) and page else None)
 
 
@@ -50,8 +54,8 @@ def history(fetch: Fetch, request: History) -> tuple[Event, ...]:
     """Return the newest events of a key, oldest first."""
     rows = fetch("history", key=request.key, limit=request.limit)
     return tuple(
-        Event(request.key, number, kind, at / 1e6, token, owner, by, reason)
-        for number, kind, at, token, owner, by, reason in reversed(rows)
+        Event(request.key, number, kind, at / 1e6, token, owner, by, reason, place or 0)
+        for number, kind, at, token, owner, by, reason, place in reversed(rows)
     )
 
 
@@ -59,20 +63,41 @@ def _now(fetch: Fetch, given: float | None) -> int:
     return cast("int", fetch("now", now=instant(given))[0][0])
 
 
-def _view(row: Row, now: int, waiters: tuple[Waiter, ...] = ()) -> LockView:
-    key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiting = row
+def _view(fetch: Fetch, row: Row, now: int) -> LockView:
+    key, token, owner, claimed, expires_at, granted_at, host, pid, in_table, waiting, noted = row
+    notes, shut_by = read_notes(noted)
     state: LockState = "free"
-    holder = None
+    holder, holds = None, 0
     if owner is not None:
-        state = "held" if expires_at > now else "expired"
+        # Shut, it may have no hold: nobody who could expire any more.
+        holds = in_table or (0 if shut_by else 1)
+        state = "held" if expires_at > now else "expired" if holds else "free"
+    if state != "free":
         holder = Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
+        if shut_by and not holds:
+            holder = shut_by.holder(now)
+        elif notes.mode != "exclusive":  # the row's token is of who was granted last, and may be another's
+            holder = next(iter(_leases(fetch, key, now)), holder)
     return LockView(
         key=key,
         state=state,
         token=token,
         holder=holder,
         expires_in=max(expires_at - now, 0) / 1e6 if holder else 0.0,
-        holds=holds or (1 if holder else 0),
+        holds=holds,
         waiting=waiting,
-        waiters=waiters,
+        mode=notes.mode,
+        permits=notes.permits,
     )
+
+
+def _holders(fetch: Fetch, view: LockView, now: int) -> tuple[Holder, ...]:
+    if view.holder is None or not view.holds:
+        return ()
+    if view.mode == "exclusive":
+        return (view.holder,)
+    return tuple(_leases(fetch, view.key, now)[:WAITERS_SHOWN])
+
+
+def _leases(fetch: Fetch, key: str, now: int) -> list[Holder]:
+    return [hold.holder(now, claimed=hold.claimed) for hold in leases(read_holds(fetch, key))]

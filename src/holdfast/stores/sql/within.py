@@ -6,14 +6,14 @@ what nobody can see yet, so the lock is only freed, and the next one who asks se
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast.core.events import HistoryLevel
+from holdfast.core.family import PLAIN
 from holdfast.core.requests import Acquire, Fence, Fenced, NotHeld, Release, Request
 from holdfast.errors import SettingsError
 from holdfast.stores.base import instant
-from holdfast.stores.sql import deciding
+from holdfast.stores.sql import deciding, settling
 from holdfast.stores.sql.callers import Caller
 from holdfast.stores.sql.row import LockRow, Post
 from holdfast.stores.sql.run import Row
@@ -24,18 +24,27 @@ TOO_OLD = (
     " changed since. Begin it after acquiring, or use READ COMMITTED. After a failover: it is elsewhere"
 )
 
+NO_OUTCOME = "the outcome of an operation cannot be part of a transaction: commit first, then tell it"
+ONLY_PLAIN = "only a plain exclusive lock can be acquired as part of a transaction"
+
+
+# What nobody can change while the row is locked, and their transaction does not change itself.
+_FROM_OUTSIDE = {"read_lock", "queue_head", "find_ticket", "all_tickets", "live_instances", "tickets_before"}
+
 
 class Within:
     """Runs named statements in a caller's transaction."""
 
-    def __init__(self, caller: Caller, sql: Callable[[str], str], *, handing_over: bool) -> None:
+    def __init__(self, caller: Caller, home: Home, *, handing_over: bool) -> None:
         self._caller = caller
-        self._sql = sql
+        self._home = home
         self._handing_over = handing_over
 
     def __call__(self, name: str, /, **parameters: Any) -> list[Row]:
         """Run one statement, and return its rows."""
-        return self._caller.execute(self._sql(name), parameters)
+        if self._home.reads_may_be_old and name in _FROM_OUTSIDE:
+            return self._home.look(name, **parameters)
+        return self._caller.execute(self._home.sql(name), parameters)
 
     def later(self, name: str, /, **parameters: Any) -> None:
         """Run one statement."""
@@ -46,14 +55,24 @@ class Within:
         self("lock_row", key=key)
         pinned = not self("probe_pin", key=key)
         row = self("read_lock", key=key, attempt=attempt, now=now)[0]
+        if self._home.reads_may_be_old:
+            for newest in self("newest_row", key=key):  # with what their transaction has changed about it
+                events = row[16] if newest[13] is None else newest[13]
+                row = (*row[:3], *newest[:13], events, newest[14], *row[18:])
         return (row[0], pinned or not self._handing_over or bool(row[14]), *row[2:])
 
 
 class Home(Protocol):
     """The store that a caller's transaction has to do with."""
 
+    # Whether a transaction may read what was there when it began, and write as if that was still so.
+    reads_may_be_old: bool
+
     def sql(self, name: str, /) -> str:
         """Return a statement of this database's."""
+
+    def look(self, name: str, /, **parameters: Any) -> list[Row]:
+        """Run a statement that reads, outside of their transaction."""
 
     def explain(self, request: Fence, /) -> NotHeld | None:
         """Say, by a look from outside their transaction, why a lease is not alive; None if it is."""
@@ -70,12 +89,16 @@ def answer(caller: Caller, request: Request[Any], home: Home, level: HistoryLeve
         return fence(caller, request, home), post
     _check_database(caller, home)
     if isinstance(request, Release):
+        if request.outcome is not None:
+            raise SettingsError(NO_OUTCOME)
         lock = _lock(caller, request, home, level, post, handing_over=False)
         released: Any = deciding.release(lock, request)
-        lock.call_head()
+        settling.call_head(lock)
         lock.write()
         return released, post
     if isinstance(request, Acquire) and not request.wait:
+        if request.terms != PLAIN:
+            raise SettingsError(ONLY_PLAIN)
         lock = _lock(caller, request, home, level, post, handing_over=True)
         granted: Any = deciding.acquire(lock, request)
         lock.write()
@@ -110,7 +133,7 @@ def _lock(
     *,
     handing_over: bool,
 ) -> LockRow:
-    run = Within(caller, home.sql, handing_over=handing_over)
+    run = Within(caller, home, handing_over=handing_over)
     return LockRow(run, request.key, instant(request.now), level, post, request.attempt)
 
 

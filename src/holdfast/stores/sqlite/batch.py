@@ -16,7 +16,8 @@ from holdfast.core.requests import (
     TicketAnswer,
 )
 from holdfast.stores.base import instant, micros
-from holdfast.stores.sql import deciding
+from holdfast.stores.sql import deciding, settling
+from holdfast.stores.sql.notes import lets_in_before_the_end
 from holdfast.stores.sql.row import LockRow, Post
 from holdfast.stores.sqlite.database import Transaction
 
@@ -80,37 +81,46 @@ def _refresh_tickets(
     answers = []
     for ticket in tickets:
         if all_there or run("find_ticket", key=ticket.key, attempt=ticket.attempt):
-            end, head = waited_for[ticket.key]
+            end, head, sooner = waited_for[ticket.key]
+            end = sooner.get(ticket.attempt, end)
             answers.append(TicketAnswer("waiting", head == ticket.attempt, (end - now) / 1e6))
-        elif LockRow(run, ticket.key, now, level, post, ticket.attempt).find_hold() is not None:
+        elif LockRow(run, ticket.key, now, level, post, ticket.attempt).find_alive() is not None:
             answers.append(TicketAnswer("handed"))
         else:
             answers.append(TicketAnswer("gone"))
     return tuple(answers)
 
 
-def _settled(run: Transaction, key: str, now: int, level: HistoryLevel, post: Post) -> tuple[int, str | None]:
-    """Settle a key if there is anything to settle. Return the end of its lease and the head of its queue."""
-    for end, holds, head, head_end in run("waited_for", key=key):
-        if not holds and end > now and (head_end is None or head_end > now):
-            return end, head
+def _settled(
+    run: Transaction, key: str, now: int, level: HistoryLevel, post: Post
+) -> tuple[int, str | None, dict[str, int]]:
+    """Settle a key if there is anything to settle. Return when it ends, the head of its queue, and which
+    attempts may be granted sooner, and when.
+    """
+    sooner: dict[str, int] = {}
+    for end, holds, head, head_end, notes in run("waited_for", key=key):
+        simple = holds < 2 and not lets_in_before_the_end(notes)
+        if simple and end > now and (head_end is None or head_end > now):
+            return end, head, {}
         lock = LockRow(run, key, now, level, post)
-        lock.settle()
+        sooner = settling.settle_for_waiters(lock)
         lock.write()
-    return next(((end, head) for end, _, head, _ in run("waited_for", key=key)), (now, None))
+    return next(((end, head, sooner) for end, _, head, *_ in run("waited_for", key=key)), (now, None, {}))
 
 
 def sweep(run: Transaction, request: Sweep, level: HistoryLevel, post: Post) -> Swept:
     """Settle and forget what is over, at most *limit* of each kind."""
     now = _now(run, request.now)
     limit = request.limit
-    expired = run("sweep_expired", now=now, limit=limit)
-    for (key,) in expired:
+    expired = 0
+    for (key,) in run("sweep_expired", now=now, limit=limit):
         lock = LockRow(run, key, now, level, post)
-        lock.settle()
+        expired += settling.settle(lock)
         lock.write()
     ended = run("ended_before", now=now, limit=limit)
     run.many("delete_ended", [{"key": key, "attempt": attempt} for key, attempt in ended])
+    outcomes = run("outcomes_before", now=now, limit=limit)
+    run.many("delete_outcome", [{"key": key, "token": token} for key, token in outcomes])
     history = run("history_before", before=now - micros(request.keep_history), limit=limit)
     run.many("delete_event", [{"key": key, "number": number} for key, number in history])
     idle_since = now - micros(request.idle)
@@ -120,7 +130,7 @@ def sweep(run: Transaction, request: Sweep, level: HistoryLevel, post: Post) -> 
     for key, token, idle, waiters in walk[:limit]:
         if waiters:
             lock = LockRow(run, key, now, level, post)
-            tickets += lock.drop_dead_tickets(limit - tickets)
+            tickets += settling.drop_dead_tickets(lock, limit - tickets)
             lock.write()
             if tickets == limit:
                 break  # there may be more of them: come back to this key
@@ -131,7 +141,7 @@ def sweep(run: Transaction, request: Sweep, level: HistoryLevel, post: Post) -> 
         after = key
     else:
         after = after if len(walk) > limit else None
-    return Swept(len(expired), tickets, locks, len(ended), len(history), after)
+    return Swept(expired, tickets, locks, len(ended), len(history), after)
 
 
 def _now(run: Transaction, given: float | None) -> int:

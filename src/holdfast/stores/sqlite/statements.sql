@@ -8,7 +8,8 @@
 -- name: acquire
 -- The fast path: a row when granted, in one statement. It takes only a lock that is free with nobody waiting, or
 -- confirms what this attempt has already (a repeated request, or the claim of a hand-over, if it is for long: else
--- the head of the queue may have to be told). No row: the slow path.
+-- the head of the queue may have to be told). A lock with notes is left alone: to be granted may change them. No row:
+-- the slow path.
 INSERT INTO holdfast_locks AS l
        (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
 SELECT :key,
@@ -24,7 +25,7 @@ SELECT :key,
                          ELSE max(l.expires_at, excluded.expires_at) END,
        owner = excluded.owner, attempt = excluded.attempt, claimed = 1,
        instance = excluded.instance, host = excluded.host, pid = excluded.pid
- WHERE CASE WHEN l.owner IS NULL THEN l.waiters = 0 AND l.last_attempt IS NOT excluded.attempt
+ WHERE CASE WHEN l.owner IS NULL THEN l.waiters = 0 AND l.notes IS NULL AND l.last_attempt IS NOT excluded.attempt
             ELSE l.attempt = excluded.attempt AND l.expires_at > excluded.granted_at AND (l.claimed OR :long) END
 RETURNING token, expires_at - coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER));
 
@@ -56,11 +57,11 @@ ROLLBACK;
 SELECT t.now, 0, (SELECT token_floor FROM holdfast_meta WHERE id = 1),
        l.token, l.owner, l.attempt, l.claimed, l.expires_at, l.granted_at, l.instance, l.host, l.pid,
        l.last_attempt, l.holds, l.waiters, l.next_ticket,
-       coalesce(l.events, (SELECT max(number) FROM holdfast_history WHERE lock_key = :key), 0),
+       coalesce(l.events, (SELECT max(number) FROM holdfast_history WHERE lock_key = :key), 0), l.notes,
        e.why, e.broken_by, e.reason,
        mine.number, mine.owner,
-       one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim, one.expires_at,
-       two.number, two.attempt, two.owner, two.instance, two.host, two.pid, two.claim, two.expires_at
+       one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim, one.expires_at, one.terms,
+       two.number, two.attempt, two.owner, two.instance, two.host, two.pid, two.claim, two.expires_at, two.terms
   FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
   LEFT JOIN holdfast_locks AS l ON l.lock_key = :key
   LEFT JOIN holdfast_ended AS e ON e.lock_key = :key AND e.attempt = :attempt AND e.until_at > t.now
@@ -74,14 +75,14 @@ SELECT t.now, 0, (SELECT token_floor FROM holdfast_meta WHERE id = 1),
 UPDATE holdfast_locks
    SET token = :token, owner = :owner, attempt = :attempt, claimed = :claimed, expires_at = :expires_at,
        granted_at = :granted_at, instance = :instance, host = :host, pid = :pid, last_attempt = :last_attempt,
-       holds = :holds, waiters = :waiters, next_ticket = :next_ticket, events = :events
+       holds = :holds, waiters = :waiters, next_ticket = :next_ticket, events = :events, notes = :notes
  WHERE lock_key = :key;
 
 -- name: insert_lock
 INSERT INTO holdfast_locks (lock_key, token, owner, attempt, claimed, expires_at, granted_at, instance, host, pid,
-                            last_attempt, holds, waiters, next_ticket, events)
+                            last_attempt, holds, waiters, next_ticket, events, notes)
 VALUES (:key, :token, :owner, :attempt, :claimed, :expires_at, :granted_at, :instance, :host, :pid,
-        :last_attempt, :holds, :waiters, :next_ticket, :events);
+        :last_attempt, :holds, :waiters, :next_ticket, :events, :notes);
 
 -- name: write_ended
 INSERT INTO holdfast_ended (lock_key, attempt, why, broken_by, reason, until_at)
@@ -90,11 +91,14 @@ VALUES (:key, :attempt, :why, :by, :reason, :until_at)
    SET why = excluded.why, broken_by = excluded.broken_by, reason = excluded.reason, until_at = excluded.until_at;
 
 -- name: read_holds
-SELECT attempt, expires_at, claimed FROM holdfast_holds WHERE lock_key = :key;
+SELECT attempt, expires_at, claimed, owner, token, terms, granted_at, instance, host, pid
+  FROM holdfast_holds WHERE lock_key = :key ORDER BY token, granted_at, attempt;
 
 -- name: write_hold
-INSERT INTO holdfast_holds (lock_key, attempt, claimed, expires_at) VALUES (:key, :attempt, :claimed, :expires_at)
-    ON CONFLICT (lock_key, attempt) DO UPDATE SET claimed = excluded.claimed, expires_at = excluded.expires_at;
+INSERT INTO holdfast_holds (lock_key, attempt, owner, token, terms, claimed, expires_at, granted_at, instance, host, pid)
+VALUES (:key, :attempt, :owner, :token, :terms, :claimed, :expires_at, :granted_at, :instance, :host, :pid)
+    ON CONFLICT (lock_key, attempt) DO UPDATE
+   SET terms = excluded.terms, claimed = excluded.claimed, expires_at = excluded.expires_at;
 
 -- name: delete_hold
 DELETE FROM holdfast_holds WHERE lock_key = :key AND attempt = :attempt;
@@ -103,18 +107,48 @@ DELETE FROM holdfast_holds WHERE lock_key = :key AND attempt = :attempt;
 DELETE FROM holdfast_holds WHERE lock_key = :key;
 
 -- name: queue_head
-SELECT number, attempt, owner, instance, host, pid, claim, expires_at
+SELECT number, attempt, owner, instance, host, pid, claim, expires_at, terms
   FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 2;
 
 -- name: queue
-INSERT INTO holdfast_tickets (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at)
-VALUES (:key, :number, :attempt, :owner, :instance, :host, :pid, :claim, :queued_at, :expires_at);
+INSERT INTO holdfast_tickets
+       (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at, terms)
+VALUES (:key, :number, :attempt, :owner, :instance, :host, :pid, :claim, :queued_at, :expires_at, :terms);
 
 -- name: delete_ticket
 DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = :number;
 
 -- name: find_ticket
-SELECT number, owner FROM holdfast_tickets WHERE lock_key = :key AND attempt = :attempt;
+SELECT instance, terms FROM holdfast_tickets WHERE lock_key = :key AND attempt = :attempt;
+
+-- name: all_tickets
+SELECT number, attempt, instance, terms FROM holdfast_tickets WHERE lock_key = :key ORDER BY number;
+
+-- name: live_instances
+-- Who has waited longest is told first.
+SELECT instance, count(*) FROM holdfast_tickets
+ WHERE lock_key = :key AND expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+ GROUP BY instance ORDER BY min(number);
+
+-- name: end_tickets
+-- Those who wait are told the same, all at once.
+INSERT INTO holdfast_ended (lock_key, attempt, why, broken_by, reason, until_at)
+SELECT lock_key, attempt, :why, NULL, :reason, :until_at
+  FROM holdfast_tickets WHERE lock_key = :key AND expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+    ON CONFLICT (lock_key, attempt) DO UPDATE
+   SET why = excluded.why, broken_by = excluded.broken_by, reason = excluded.reason, until_at = excluded.until_at;
+
+-- name: delete_tickets
+DELETE FROM holdfast_tickets WHERE lock_key = :key;
+
+-- name: write_outcome
+INSERT INTO holdfast_outcomes (lock_key, token, succeeded, text, until_at)
+VALUES (:key, :token, :succeeded, :text, :until_at)
+    ON CONFLICT (lock_key, token) DO UPDATE
+   SET succeeded = excluded.succeeded, text = excluded.text, until_at = excluded.until_at;
+
+-- name: read_outcome
+SELECT succeeded, text FROM holdfast_outcomes WHERE lock_key = :key AND token = :token;
 
 -- name: tickets_before
 SELECT count(*) FROM holdfast_tickets WHERE lock_key = :key AND number < :number;
@@ -133,7 +167,7 @@ UPDATE holdfast_tickets SET expires_at = max(expires_at, :expires_at)
 
 -- name: waited_for
 -- A lock and the ticket at its head: what has to be settled, and what its waiters want to know.
-SELECT l.expires_at, l.holds, t.attempt, t.expires_at
+SELECT l.expires_at, l.holds, t.attempt, t.expires_at, l.notes
   FROM holdfast_locks AS l
   LEFT JOIN holdfast_tickets AS t
          ON t.lock_key = l.lock_key
@@ -155,17 +189,19 @@ UPDATE holdfast_locks SET token = token WHERE lock_key = :key AND token = :token
 SELECT 1 FROM holdfast_locks WHERE lock_key = :key AND token = :token;
 
 -- name: fence_alive
+-- Only of an exclusive lease: only the terms of others have a mode.
 SELECT 1 FROM holdfast_locks AS l
   LEFT JOIN holdfast_holds AS h ON l.holds > 0 AND h.lock_key = l.lock_key AND h.attempt = :attempt
  WHERE l.lock_key = :key AND l.token = :token
    AND CASE l.holds WHEN 0 THEN l.attempt = :attempt ELSE h.attempt IS NOT NULL END
+   AND coalesce(h.terms, '') NOT LIKE '%"mode"%'
    AND coalesce(h.expires_at, l.expires_at) > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER));
 
 -- name: store_id
 SELECT store_id FROM holdfast_meta WHERE id = 1;
 
 -- name: inspect
-SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
+SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters, notes
   FROM holdfast_locks WHERE lock_key = :key;
 
 -- name: waiters
@@ -174,32 +210,46 @@ SELECT owner, host, pid, queued_at FROM holdfast_tickets WHERE lock_key = :key O
 -- name: list
 -- :from_key is the later of the prefix and the key to go on after. :to_key ends the prefix, if anything does; an empty
 -- blob comes after every text. Both bound the search; the + keeps the third from being chosen for it.
-SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
+SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters, notes
   FROM holdfast_locks
  WHERE lock_key >= :from_key AND lock_key < coalesce(:to_key, x'') AND +lock_key > :after
    AND CASE :state WHEN 'held' THEN owner IS NOT NULL AND expires_at > :now
-                   WHEN 'expired' THEN owner IS NOT NULL AND expires_at <= :now
-                   WHEN 'free' THEN owner IS NULL
+                   WHEN 'expired' THEN (attempt IS NOT NULL OR holds > 0) AND expires_at <= :now
+                   WHEN 'free' THEN owner IS NULL OR (attempt IS NULL AND holds = 0 AND expires_at <= :now)
                    ELSE 1 END
  ORDER BY lock_key LIMIT :limit;
 
 -- name: list_by_owner
-SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters
-  FROM holdfast_locks INDEXED BY holdfast_locks_by_owner
- WHERE owner = :owner
-   AND lock_key >= :from_key AND lock_key < coalesce(:to_key, x'') AND +lock_key > :after
-   AND CASE :state WHEN 'held' THEN expires_at > :now
-                   WHEN 'expired' THEN expires_at <= :now
+-- Whoever was granted it first is in the row, or whose expiry keeps it shut, until that is over; all others are only in
+-- their holds. Both come in the order of the keys, and are merged.
+SELECT l.lock_key, l.token, l.owner, l.claimed, l.expires_at, l.granted_at, l.host, l.pid, l.holds, l.waiters, l.notes
+  FROM holdfast_locks AS l INDEXED BY holdfast_locks_by_owner
+ WHERE l.owner = :owner
+   AND l.lock_key >= :from_key AND l.lock_key < coalesce(:to_key, x'') AND +l.lock_key > :after
+   AND (l.attempt IS NOT NULL OR l.holds > 0 OR l.expires_at > :now)
+   AND CASE :state WHEN 'held' THEN l.expires_at > :now
+                   WHEN 'expired' THEN l.expires_at <= :now
                    WHEN 'free' THEN 0
                    ELSE 1 END
- ORDER BY lock_key LIMIT :limit;
+ UNION ALL
+SELECT h.lock_key, l.token, l.owner, l.claimed, l.expires_at, l.granted_at, l.host, l.pid, l.holds, l.waiters, l.notes
+  FROM holdfast_holds AS h INDEXED BY holdfast_holds_by_owner
+ CROSS JOIN holdfast_locks AS l ON l.lock_key = h.lock_key
+ WHERE h.owner = :owner AND l.owner <> :owner
+   AND h.lock_key >= :from_key AND h.lock_key < coalesce(:to_key, x'') AND +h.lock_key > :after
+   AND h.attempt = (SELECT min(attempt) FROM holdfast_holds WHERE owner = :owner AND lock_key = h.lock_key)
+   AND CASE :state WHEN 'held' THEN l.expires_at > :now
+                   WHEN 'expired' THEN l.expires_at <= :now
+                   WHEN 'free' THEN 0
+                   ELSE 1 END
+ ORDER BY 1 LIMIT :limit;
 
 -- name: write_event
 INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner, caused_by, reason)
 VALUES (:key, :number, :kind, :at, :token, :owner, :by, :reason);
 
 -- name: history
-SELECT number, kind, at, token, owner, caused_by, reason
+SELECT number, kind, at, token, owner, caused_by, reason, feed
   FROM holdfast_history WHERE lock_key = :key ORDER BY number DESC LIMIT :limit;
 
 -- name: sweep_expired
@@ -230,8 +280,69 @@ DELETE FROM holdfast_ended WHERE lock_key = :key AND attempt = :attempt;
 SELECT lock_key, number FROM holdfast_history INDEXED BY holdfast_history_by_time
  WHERE at <= :before ORDER BY at LIMIT :limit;
 
+-- name: outcomes_before
+SELECT lock_key, token FROM holdfast_outcomes INDEXED BY holdfast_outcomes_by_time
+ WHERE until_at <= :now ORDER BY until_at LIMIT :limit;
+
+-- name: delete_outcome
+DELETE FROM holdfast_outcomes WHERE lock_key = :key AND token = :token;
+
 -- name: delete_event
 DELETE FROM holdfast_history WHERE lock_key = :key AND number = :number;
+
+-- name: is_waited_for
+-- A row if an owner has something that somebody waits for: only then may its own waiting close a circle.
+SELECT 1 FROM holdfast_locks INDEXED BY holdfast_locks_by_owner WHERE owner = :owner AND waiters > 0
+ UNION ALL
+SELECT 1 FROM holdfast_holds AS h INDEXED BY holdfast_holds_by_owner
+ CROSS JOIN holdfast_locks AS l ON l.lock_key = h.lock_key
+ WHERE h.owner = :owner AND l.waiters > 0
+ LIMIT 1;
+
+-- name: wanted_by
+SELECT DISTINCT t.lock_key
+  FROM json_each(:owners) AS o
+ CROSS JOIN holdfast_tickets AS t INDEXED BY holdfast_tickets_by_owner ON t.owner = o.value;
+
+-- name: holds_at
+SELECT l.lock_key, l.owner, l.attempt, NULL, l.token
+  FROM json_each(:keys) AS k CROSS JOIN holdfast_locks AS l ON l.lock_key = k.value
+ WHERE l.holds = 0 AND l.owner IS NOT NULL AND l.attempt IS NOT NULL AND l.expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+ UNION ALL
+SELECT h.lock_key, h.owner, h.attempt, h.terms, h.token
+  FROM json_each(:keys) AS k CROSS JOIN holdfast_holds AS h ON h.lock_key = k.value
+ WHERE h.expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER));
+
+-- name: notes_at
+SELECT l.lock_key, l.notes FROM json_each(:keys) AS k CROSS JOIN holdfast_locks AS l ON l.lock_key = k.value;
+
+-- name: tickets_at
+SELECT t.lock_key, t.owner, t.attempt, t.terms, t.queued_at, t.host, t.pid
+  FROM json_each(:keys) AS k CROSS JOIN holdfast_tickets AS t ON t.lock_key = k.value
+ WHERE t.expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+ ORDER BY t.lock_key, t.number;
+
+-- name: feed_lock
+-- Whoever is in a transaction that began as a writer is alone.
+SELECT last FROM holdfast_feed WHERE id = 1;
+
+-- name: feed_last
+SELECT last FROM holdfast_feed WHERE id = 1;
+
+-- name: feed_new
+SELECT lock_key, number, at FROM holdfast_history INDEXED BY holdfast_history_unplaced
+ WHERE feed IS NULL ORDER BY at, lock_key, number LIMIT :limit;
+
+-- name: feed_place
+UPDATE holdfast_history SET feed = :feed WHERE lock_key = :key AND number = :number AND at = :at;
+
+-- name: feed_end
+UPDATE holdfast_feed SET last = :last WHERE id = 1;
+
+-- name: feed_read
+SELECT feed, lock_key, number, kind, at, token, owner, caused_by, reason
+  FROM holdfast_history INDEXED BY holdfast_history_by_feed
+ WHERE feed > :after ORDER BY feed LIMIT :limit;
 
 -- name: schema_version
 SELECT version FROM holdfast_meta WHERE id = 1;

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import parse_qsl, unquote
 
 from holdfast import errors
+from holdfast.core.deadlocks import Deadlock
 from holdfast.core.events import Event, HistoryLevel
 from holdfast.core.requests import (
     Acquire,
@@ -22,6 +23,9 @@ from holdfast.core.requests import (
     Broken,
     Busy,
     Client,
+    Deadlocked,
+    Downgrade,
+    Feed,
     Fence,
     Granted,
     History,
@@ -31,20 +35,26 @@ from holdfast.core.requests import (
     NotHeld,
     Page,
     Queued,
+    Refused,
     Release,
     Released,
     Renew,
     Renewed,
     Request,
+    Resize,
+    Resized,
     Sweep,
     Swept,
-    TooManyHolds,
+    Watch,
     Withdraw,
     Withdrawn,
 )
 from holdfast.stores.base import Listener, StoreOptions, Traits, instant, micros
-from holdfast.stores.sql import deciding, views, within
+from holdfast.stores.sql import deciding, feed, views, within
 from holdfast.stores.sql.callers import caller
+from holdfast.stores.sql.deadlock import Tables, end_circles
+from holdfast.stores.sql.deciding import Acquired
+from holdfast.stores.sql.holds import is_plain
 from holdfast.stores.sql.row import LockRow, Post
 from holdfast.stores.sql.run import Row
 from holdfast.stores.sqlite import batch
@@ -97,6 +107,7 @@ def from_url(url: str, options: StoreOptions) -> SQLiteStore:
 class SQLiteStore:
     """See the module. One connection, used by one thread at a time."""
 
+    reads_may_be_old = False  # who reads by an old snapshot cannot write
     traits = Traits(durable=True, signals=SUPPORTED, blocking=True, repeats=False, transactions=True)
 
     def __init__(
@@ -114,10 +125,13 @@ class SQLiteStore:
             Release: self._release,
             Withdraw: self._withdraw,
             Break: self._break,
+            Downgrade: self._downgrade,
+            Resize: self._resize,
             Renew: self._renew,
             Inspect: self._inspect,
             History: self._history,
             List: self._list,
+            Watch: self._watch,
             Sweep: self._sweep,
         }
 
@@ -157,6 +171,10 @@ class SQLiteStore:
     def sql(self, name: str) -> str:
         """Return a statement for a caller's connection."""
         return SQL[name]
+
+    def look(self, name: str, /, **parameters: Any) -> list[Row]:
+        """Run a statement that only reads, outside of a caller's transaction."""
+        return self._fetch(name, **parameters)
 
     def explain(self, request: Fence) -> NotHeld | None:
         """Say why a lease is not alive, by what is committed; None if it is."""
@@ -212,7 +230,29 @@ class SQLiteStore:
 
     # Requests on one key.
 
-    def _acquire(self, request: Acquire, post: Post) -> Granted | Queued | Busy | TooManyHolds | NotHeld:
+    def _acquire(self, request: Acquire, post: Post) -> Acquired:
+        key, attempt = request.key, request.attempt
+        if is_plain(request.terms) and (at_once := self._acquire_fast(request)):
+            return at_once
+        if request.wait:
+            self._doorbells.hang_up_bell()
+        may_close_a_circle = False
+
+        def decide(lock: LockRow, request: Acquire) -> Acquired:
+            nonlocal may_close_a_circle
+            answer = deciding.acquire(lock, request)
+            if isinstance(answer, Queued):
+                lock.write()  # first: an owner can be in its own way
+                may_close_a_circle = lock.is_waited_for(request.owner)
+            return answer
+
+        answer = self._on_key(request, post, decide, attempt)
+        if isinstance(answer, Queued | Busy):
+            self._expect_contention(key, attempt)
+        return (self._end_circles(request, post) or answer) if may_close_a_circle else answer
+
+    def _acquire_fast(self, request: Acquire) -> Granted | Busy | None:
+        """Answer a request on plain terms with one statement; None: the slow path."""
         key, attempt = request.key, request.attempt
         last_queued = self._contended.get(key, attempt)
         if last_queued == attempt and self._level != "all":  # else the grant goes into the history as well
@@ -233,18 +273,25 @@ class SQLiteStore:
             if rows:
                 token, expires_in = rows[0]
                 return Granted(token, expires_in / 1e6)
-        elif not request.wait and (busy := self._peek(request)):
-            return busy
-        if request.wait:
-            self._doorbells.hang_up_bell()
-        answer = self._on_key(request, post, deciding.acquire, attempt)
-        if isinstance(answer, Queued | Busy):
-            self._expect_contention(key, attempt)
-        return answer
+        elif not request.wait:  # refuse it without becoming the writer, if that can be seen
+            return deciding.refuse(self._look(request), request)
+        return None
 
-    def _peek(self, request: Acquire) -> Busy | None:
-        """Refuse a try without becoming the writer, if that can be seen."""
-        return deciding.refuse(self._look(request), request)
+    def _end_circles(self, request: Acquire, post: Post) -> Deadlocked | None:
+        """End the circles that a ticket has closed."""
+        now = instant(request.now)
+
+        def end(found: Deadlock) -> None:
+            victim = found.cycle[0]
+
+            def work(run: Transaction) -> None:
+                lock = LockRow(run, victim.key, now, self._level, post, victim.attempt)
+                deciding.break_deadlock(lock, found)
+                lock.write()
+
+            self._database.transact(work)
+
+        return end_circles(request, Tables(self._fetch, now), end)
 
     def _expect_contention(self, key: str, attempt: str) -> None:
         """Remember that the fast paths would fail on this key, and cost a commit each for nothing.
@@ -255,7 +302,7 @@ class SQLiteStore:
             self._contended.clear()
         self._contended[key] = attempt
 
-    def _release(self, request: Release, post: Post) -> Released | NotHeld:
+    def _release(self, request: Release, post: Post) -> Released | NotHeld | Refused:
         if request.key not in self._contended and self._level != "all" and not request.retire:
             rows = self._database.fetch(
                 SQL.release,
@@ -278,6 +325,12 @@ class SQLiteStore:
 
     def _break(self, request: Break, post: Post) -> Broken | NotHeld:
         return self._on_key(request, post, deciding.break_)
+
+    def _downgrade(self, request: Downgrade, post: Post) -> Granted | NotHeld | Refused:
+        return self._on_key(request, post, deciding.downgrade, request.attempt)
+
+    def _resize(self, request: Resize, post: Post) -> Resized:
+        return self._on_key(request, post, deciding.resize)
 
     def _on_key(self, request: Any, post: Post, decide: Callable[[LockRow, Any], A], attempt: str = "") -> A:
         """Read the row of the key, decide, and write the row back: one transaction."""
@@ -318,6 +371,11 @@ class SQLiteStore:
 
     def _history(self, request: History, post: Post) -> tuple[Event, ...]:
         return views.history(self._fetch, request)
+
+    def _watch(self, request: Watch, post: Post) -> Feed:
+        while feed.has_new(self._fetch) and self._database.transact(feed.place):
+            pass
+        return feed.read(self._fetch, request)
 
     def _fetch(self, name: str, /, **parameters: Any) -> list[Row]:
         return self._database.fetch(SQL[name], parameters)

@@ -33,18 +33,26 @@ _MODULES = (
     "asking",
     "being",
     "breaking",
+    "deadlocking",
+    "delaying",
+    "downgrading",
     "fencing",
     "handing_over",
     "holding",
     "keeping_promises",
     "looking",
+    "mixing",
     "naming",
+    "operating",
+    "permitting",
     "queueing",
     "releasing",
     "remembering",
     "renewing",
+    "sharing",
     "signalling",
     "sweeping",
+    "watching",
     "withdrawing",
 )
 # Failed asserts in these modules then explain themselves as those in test files do.
@@ -62,18 +70,26 @@ from holdfast.testing.conformance.asking import (
 )
 from holdfast.testing.conformance.being import Being
 from holdfast.testing.conformance.breaking import Breaking
+from holdfast.testing.conformance.deadlocking import Deadlocking
+from holdfast.testing.conformance.delaying import Delaying
+from holdfast.testing.conformance.downgrading import Downgrading
 from holdfast.testing.conformance.fencing import Connect, Fencing
 from holdfast.testing.conformance.handing_over import HandingOver
 from holdfast.testing.conformance.holding import Holding
 from holdfast.testing.conformance.keeping_promises import KeepingPromises
 from holdfast.testing.conformance.looking import Looking
+from holdfast.testing.conformance.mixing import Mixing
 from holdfast.testing.conformance.naming import Naming
+from holdfast.testing.conformance.operating import Failing, Operating
+from holdfast.testing.conformance.permitting import Permitting, Resizing
 from holdfast.testing.conformance.queueing import Queueing
 from holdfast.testing.conformance.releasing import Releasing
 from holdfast.testing.conformance.remembering import Remembering
 from holdfast.testing.conformance.renewing import Renewing
+from holdfast.testing.conformance.sharing import Sharing
 from holdfast.testing.conformance.signalling import Signalling
 from holdfast.testing.conformance.sweeping import Sweeping
+from holdfast.testing.conformance.watching import Watching
 from holdfast.testing.conformance.withdrawing import Withdrawing
 
 __all__ = [
@@ -95,9 +111,19 @@ class StoreConformance(
     HandingOver,
     Withdrawing,
     Breaking,
+    Sharing,
+    Downgrading,
+    Permitting,
+    Resizing,
+    Operating,
+    Failing,
+    Delaying,
+    Deadlocking,
+    Mixing,
     Fencing,
     Looking,
     Remembering,
+    Watching,
     Sweeping,
     Naming,
     Signalling,

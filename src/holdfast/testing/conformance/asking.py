@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core.events import Event, HistoryLevel
+from holdfast.core.family import PLAIN, Outcome, Terms
 from holdfast.core.requests import (
     DEFAULT_LIMIT,
     Acquire,
@@ -15,6 +16,11 @@ from holdfast.core.requests import (
     Broken,
     Busy,
     Client,
+    Deadlocked,
+    Done,
+    Downgrade,
+    Failed,
+    Feed,
     Granted,
     History,
     Inspect,
@@ -26,16 +32,20 @@ from holdfast.core.requests import (
     Page,
     Queued,
     RefreshTicket,
+    Refused,
     Release,
     Released,
     Renew,
     RenewLease,
     Request,
+    Resize,
+    Resized,
     Signal,
     Sweep,
     Swept,
     TicketAnswer,
     TooManyHolds,
+    Watch,
     Withdraw,
     Withdrawn,
 )
@@ -45,8 +55,18 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 KEY = "nightly"
+SHARED = Terms(mode="shared")
+OPERATION = Terms(operation=True)
 CLIENT = Client(instance="i-1", host="alpha", pid=101)
 OTHER_CLIENT = Client(instance="i-2", host="beta", pid=202)
+
+
+Answer = Granted | Queued | Busy | TooManyHolds | NotHeld | Refused | Done | Failed | Deadlocked
+
+
+def permits(there_are: int, take: int = 1) -> Terms:
+    """Return the terms of who takes some permits of a semaphore."""
+    return Terms(mode="permits", permits=there_are, take=take)
 
 
 class MakeStore(Protocol):
@@ -79,7 +99,8 @@ class Asker:
         limit: int = DEFAULT_LIMIT,
         patience: float = 15.0,
         claim: float = 5.0,
-    ) -> Granted | Queued | Busy | TooManyHolds | NotHeld:
+        terms: Terms = PLAIN,
+    ) -> Answer:
         """Ask for the lock."""
         return self.store.execute(
             Acquire(
@@ -92,6 +113,7 @@ class Asker:
                 limit=limit,
                 patience=patience,
                 claim=claim,
+                terms=terms,
                 now=now,
             )
         )
@@ -105,9 +127,10 @@ class Asker:
         owner: str | None = None,
         ttl: float = 10.0,
         wait: bool = False,
+        terms: Terms = PLAIN,
     ) -> Granted:
         """Ask for the lock, and get it."""
-        answer = self.acquire(attempt, now=now, key=key, owner=owner, ttl=ttl, wait=wait)
+        answer = self.acquire(attempt, now=now, key=key, owner=owner, ttl=ttl, wait=wait, terms=terms)
         assert isinstance(answer, Granted), answer
         return answer
 
@@ -120,19 +143,49 @@ class Asker:
         owner: str | None = None,
         patience: float = 1000.0,
         claim: float = 5.0,
+        terms: Terms = PLAIN,
     ) -> Queued:
         """Ask for the lock, and get a ticket (of a patient waiter)."""
         answer = self.acquire(
-            attempt, now=now, key=key, owner=owner, wait=True, patience=patience, claim=claim
+            attempt, now=now, key=key, owner=owner, wait=True, patience=patience, claim=claim, terms=terms
         )
         assert isinstance(answer, Queued), answer
         return answer
 
     def release(
-        self, attempt: str, token: int, *, now: float, key: str = KEY, retire: bool = False
-    ) -> Released | NotHeld:
+        self,
+        attempt: str,
+        token: int,
+        *,
+        now: float,
+        key: str = KEY,
+        retire: bool = False,
+        outcome: Outcome | None = None,
+    ) -> Released | NotHeld | Refused:
         """Give up one hold."""
-        return self.store.execute(Release(key, attempt, token, retire=retire, now=now))
+        return self.store.execute(Release(key, attempt, token, retire=retire, outcome=outcome, now=now))
+
+    def succeed(
+        self, attempt: str, token: int, *, now: float, key: str = KEY, result: str = "null"
+    ) -> Released | NotHeld | Refused:
+        """Say that an operation is done."""
+        return self.release(attempt, token, now=now, key=key, outcome=Outcome(True, result))
+
+    def fail(
+        self, attempt: str, token: int, *, now: float, key: str = KEY, error: str = "no space left"
+    ) -> Released | NotHeld | Refused:
+        """Say that an operation went wrong."""
+        return self.release(attempt, token, now=now, key=key, outcome=Outcome(False, error))
+
+    def downgrade(
+        self, attempt: str, token: int, *, now: float, key: str = KEY
+    ) -> Granted | NotHeld | Refused:
+        """Make an exclusive lease a shared one."""
+        return self.store.execute(Downgrade(key, attempt, token, now=now))
+
+    def resize(self, there_are: int, *, now: float, key: str = KEY, by: str = "olga") -> Resized:
+        """Set how many permits there are."""
+        return self.store.execute(Resize(key, there_are, by, now=now))
 
     def withdraw(self, attempt: str, *, now: float, key: str = KEY) -> Withdrawn | NotHeld:
         """End an attempt."""
@@ -197,6 +250,10 @@ class Asker:
     def history(self, *, key: str = KEY, limit: int = 100) -> tuple[Event, ...]:
         """Read the newest events of a key."""
         return self.store.execute(History(key, limit))
+
+    def watch(self, key: str = "", *, exact: bool = False, after: int | None = 0, limit: int = 1000) -> Feed:
+        """Read the feed, from its beginning unless *after* says otherwise."""
+        return self.store.execute(Watch(key, exact, after, limit))
 
     def sweep(
         self,

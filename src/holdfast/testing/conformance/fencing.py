@@ -8,9 +8,18 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.family import Terms
 from holdfast.core.requests import Acquire, Busy, Fence, Fenced, Granted, NotHeld, Queued, Release, Released
 from holdfast.errors import SettingsError, StoreUnavailable
-from holdfast.testing.conformance.asking import CLIENT, KEY, OTHER_CLIENT, Asker, MakeStore
+from holdfast.testing.conformance.asking import (
+    CLIENT,
+    KEY,
+    OTHER_CLIENT,
+    SHARED,
+    Asker,
+    MakeStore,
+    permits,
+)
 
 Connect = Callable[[], Any] | None  # opens a connection of a driver's, with autocommit off
 
@@ -71,6 +80,20 @@ class Fencing:
             connection.rollback()
             assert isinstance(self.fence(ask, connection, "a-1", token, now=115.0), NotHeld)
             connection.rollback()
+
+    @pytest.mark.parametrize("terms", [SHARED, permits(2)], ids=["shared", "permits"])
+    def test_a_lease_that_is_not_exclusive_cannot_be_fenced(
+        self, ask: Asker, connect: Connect, terms: Terms
+    ) -> None:
+        """There is no one holder whose writes it could order."""
+        if connect is None:
+            return
+        token = ask.take("r-1", now=100.0, terms=terms).token
+        with closing(connect()) as connection:
+            with pytest.raises(SettingsError, match="not exclusive"):
+                self.fence(ask, connection, "r-1", token, now=101.0)
+            connection.rollback()
+        assert ask.renew("r-1", token, now=102.0).outcome == "renewed"
 
     def test_nobody_is_granted_a_fenced_lock(self, make_store: MakeStore, connect: Connect) -> None:
         """P4: the transaction may go on after the lease is over. It is overtaken by nobody."""

@@ -34,8 +34,8 @@ class Beliefs:
         attempt = kept.grant.attempt
         return attempt in self._broken or micros(EPOCH + now) < self._ends.get(attempt, 0)
 
-    def begin(self, client: Believer, kept: Kept, now: float) -> None:
-        """Take note that a client trusts a lease from now on: nobody else may, with another token."""
+    def begin(self, client: Believer, kept: Kept, now: float, state: State) -> None:
+        """Take note that a client trusts a lease from now on: nobody else may, unless both fit."""
         grant = kept.grant
         believers = self._believers.setdefault(grant.key, {})
         for attempt, (other, theirs) in believers.items():
@@ -43,6 +43,9 @@ class Beliefs:
                 continue
             if self._broken & {attempt, grant.attempt}:
                 continue
+            ours, other_hold = state.holds.get(grant.attempt), state.holds.get(attempt)
+            if ours and other_hold and ours.terms.mode == other_hold.terms.mode != "exclusive":
+                continue  # as many as fit: see the second invariant
             until = other.true_time(theirs.trusted_until)
             if until > now:
                 raise Violation(

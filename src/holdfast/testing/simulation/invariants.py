@@ -12,16 +12,25 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from holdfast.core.family import fits
 from holdfast.core.keeper import Kept
 from holdfast.core.requests import (
     Acquire,
     Break,
     Broken,
+    Deadlocked,
+    Done,
+    Downgrade,
+    Failed,
     Granted,
     NotHeld,
+    Queued,
+    Refused,
     Release,
     Released,
     Request,
+    Resize,
+    Resized,
     Withdraw,
     Withdrawn,
 )
@@ -51,7 +60,9 @@ class Checker:
         self._scope(step)
         answers.acquired(step, books)
         answers.let_go(step)
+        answers.changed(step)
         answers.renewed(step)
+        self._outcomes(step, books)
         self._served(step)
         self._settled(step)
         self._counts(step)
@@ -63,7 +74,7 @@ class Checker:
 
     def believes(self, client: Believer, kept: Kept, now: float, state: State) -> None:
         """Take note that a client trusts a lease from now on."""
-        self._beliefs.begin(client, kept, now)
+        self._beliefs.begin(client, kept, now, state)
         self._beliefs.compare(kept.grant.key, state, micros(EPOCH + now))
 
     def extended(self, key: str, now: float, state: State) -> None:
@@ -97,35 +108,49 @@ class Checker:
 
     def _tokens(self, step: Step, books: Books) -> None:
         before, after = step.before, step.after
-        if step.continued:
-            require(after.token == before.token, "1 tokens", step, "the token changed within a lease")
-        elif after.holds:
+        for attempt, old in before.live(step.now).items():
+            new = after.holds.get(attempt)
+            kept = new is None or new.token == old.token
+            require(kept, "1 tokens", step, "the token changed within a lease")
+        for hold in step.granted.values():
             require(
-                after.token > books.highest,
+                hold.token > books.highest,
                 "1 tokens",
                 step,
-                f"a new lease has token {after.token}, and there was {books.highest}",
+                f"a new lease has token {hold.token}, and there was {books.highest}",
             )
-        elif after.token != NOT_THERE:
-            require(after.token >= books.highest, "1 tokens", step, "the token went back")
-        if isinstance(step.answer, Granted):
-            require(
-                step.answer.token == after.token, "1 tokens", step, f"granted another token: {step.answer}"
-            )
+        if after.token != NOT_THERE:
+            highest = max([books.highest, *(hold.token for hold in after.holds.values())])
+            require(after.token >= highest, "1 tokens", step, "the token went back")
+        if isinstance(step.request, Acquire) and isinstance(step.answer, Granted):
+            own = after.holds.get(step.request.attempt)
+            right = own is not None and step.answer.token == own.token
+            require(right, "1 tokens", step, f"granted another token: {step.answer}")
 
-    # 2: at every instant of the store's clock all live holds of a key have one owner and one token.
+    # 2: the live leases of a key fit beside each other, and all holds of a lease have one owner.
 
     def _exclusion(self, step: Step) -> None:
-        before, after = step.before, step.after
-        if step.continued:
-            require(after.owner == before.owner, "2 exclusion", step, "the owner changed within a lease")
-        elif after.holds:
-            named = step.named if isinstance(step.request, Release | Withdraw | Break) else set()
-            alive = [a for a, hold in before.holds.items() if hold.end > step.now and a not in named]
-            require(not alive, "2 exclusion", step, f"a new lease while {alive} hold it")
-        require((after.owner is None) == (not after.holds), "2 exclusion", step, "an owner without a hold")
+        before, after, now = step.before, step.after, step.now
+        owners: dict[int, str] = {}
+        for attempt, hold in after.holds.items():
+            same = owners.setdefault(hold.token, hold.owner) == hold.owner
+            require(same, "2 exclusion", step, f"{attempt} is in the lease of {owners[hold.token]}")
+            old = before.holds.get(attempt)
+            if old is not None and old.token == hold.token:
+                require(old.owner == hold.owner, "2 exclusion", step, "the owner changed within a lease")
+        letting_go = isinstance(step.request, Release | Withdraw | Break)
+        beside = after.leases(now)
+        for attempt, hold in before.live(now).items():
+            if attempt not in after.holds and not (letting_go and attempt in step.named):
+                beside.setdefault(hold.token, hold)
+        for attempt, new in step.granted.items():
+            others = [hold.terms for token, hold in beside.items() if token != new.token]
+            possible = new.end <= now or fits(new.terms, others, after.permits)
+            require(possible, "2 exclusion", step, f"a new lease of {attempt} beside {others}")
         if isinstance(step.request, Acquire) and isinstance(step.answer, Granted):
-            require(after.owner == step.request.owner, "2 exclusion", step, "granted to another owner")
+            own = after.holds.get(step.request.attempt)
+            right = own is not None and own.owner == step.request.owner
+            require(right, "2 exclusion", step, "granted to another owner")
 
     # 4: a request changes only the attempt it names, except by settling.
 
@@ -158,6 +183,7 @@ class Checker:
             if waited == waits:
                 continue
             gone = waits is None and waited is not None and (waited.end <= now or attempt in after.holds)
+            gone |= attempt in step.told
             require(gone, "4 scope", step, f"it changed the ticket of {attempt}")
 
     # 5: a repeated request changes nothing the first did not, except moving that attempt's own end.
@@ -168,7 +194,6 @@ class Checker:
         own = getattr(request, "attempt", None)
         same = (
             before.token == after.token
-            and before.owner == after.owner
             and _without(before.holds, own) == _without(after.holds, own)
             and list(before.tickets) == list(after.tickets)
             and list(before.holds) == list(after.holds)
@@ -178,6 +203,8 @@ class Checker:
             said_so = second == NotHeld("already")
         elif isinstance(first, Granted):
             said_so = isinstance(second, Granted) and second.token == first.token
+        elif isinstance(first, Queued) and own in before.holds:  # the victim of a circle has made room
+            said_so = isinstance(second, Granted)
         else:
             said_so = type(first) is type(second)
         require(said_so, "5 repetition", step, f"first {first}, then {second}")
@@ -189,37 +216,50 @@ class Checker:
         arrivals = books.arrivals
         queue = [arrivals[a] for a in after.tickets if a in before.tickets and not step.rejoins(a)]
         require(queue == sorted(queue), "6 fifo", step, "the queue is not in the order of arrival")
-        if not after.holds or step.continued:
-            return
-        winner = next(iter(after.holds))
-        place = arrivals.get(winner, books.arrived) if winner in before.tickets else books.arrived
+        winners = list(step.granted)  # in the order of their tokens
+        newcomer = books.arrived + 1
+        places = [arrivals[a] if a in before.tickets else newcomer for a in winners]
+        require(places == sorted(places), "6 fifo", step, f"{winners} were granted in another order")
         left = step.named if isinstance(step.request, Withdraw | Break) else set()
-        passed = [
-            attempt
-            for attempt, ticket in before.tickets.items()
-            if ticket.end > step.now
-            and attempt != winner
-            and attempt not in left
-            and arrivals[attempt] < place
-        ]
-        require(not passed, "6 fifo", step, f"granted to {winner}, past {passed}")
-        ticket = before.tickets.get(winner)
-        dead = ticket is not None and ticket.end <= step.now and winner not in step.named
-        require(not dead, "6 fifo", step, f"handed to {winner}, whose ticket is dead")
+        for winner, place in zip(winners, places, strict=True):
+            passed = [
+                attempt
+                for attempt, ticket in before.tickets.items()
+                if ticket.end > step.now
+                and attempt not in step.granted
+                and attempt not in left
+                and attempt not in step.told
+                and arrivals[attempt] < place
+            ]
+            require(not passed, "6 fifo", step, f"granted to {winner}, past {passed}")
+            waited = before.tickets.get(winner)
+            dead = waited is not None and waited.end <= step.now and winner not in step.named
+            require(not dead, "6 fifo", step, f"handed to {winner}, whose ticket is dead")
 
-    # 7: after settling, a key is not both free and waited for by a live ticket.
+    # 7: after settling, the first live ticket of a key does not fit beside what is held, unless it is shut.
 
     def _served(self, step: Step) -> None:
-        if step.after.owner is None:
-            waiting = [a for a, ticket in step.after.tickets.items() if ticket.end > step.now]
-            require(not waiting, "7 served", step, f"it is free, and {waiting} wait")
+        after, now = step.after, step.now
+        if not self._settles(step) and (after.holds or after.shut_until):
+            return
+        waiting = {attempt: ticket for attempt, ticket in after.tickets.items() if ticket.end > now}
+        if waiting and after.shut_until <= now:
+            first = next(iter(waiting))
+            held = [hold.terms for hold in after.leases(now).values()]
+            served = not fits(waiting[first].terms, held, after.permits)
+            require(served, "7 served", step, f"{first} waits, and would fit beside {held}")
 
-    def _settled(self, step: Step) -> None:
-        settles = isinstance(step.request, Release | Withdraw | Break) or any(step.refreshed())
+    @staticmethod
+    def _settles(step: Step) -> bool:
         if isinstance(step.request, Acquire):
             own = step.before.holds.get(step.request.attempt)
-            settles = own is None or own.end <= step.now
-        if settles:
+            return step.direct and (own is None or own.end <= step.now)
+        return isinstance(step.request, Release | Withdraw | Break | Downgrade | Resize) or any(
+            step.refreshed()
+        )
+
+    def _settled(self, step: Step) -> None:
+        if self._settles(step):
             over = [attempt for attempt, hold in step.after.holds.items() if hold.end <= step.now]
             require(not over, "7 served", step, f"the holds of {over} are over, and still there")
 
@@ -248,6 +288,40 @@ class Checker:
             f"holds is {after.counted}, and there are {len(after.holds)}",
         )
 
+    # 10: an operation has at most one outcome for each token, and whoever waited for it learns that one.
+
+    def _outcomes(self, step: Step, books: Books) -> None:
+        request, answer = step.request, step.answer
+        if not isinstance(request, Acquire) or not step.direct:
+            return
+        if isinstance(answer, Done):
+            waited = books.waited.get(request.attempt)
+            right = answer.token == waited and books.outcomes.get(answer.token) == answer.result
+            require(right, "10 outcomes", step, f"it waited for {waited}, and learns {answer}")
+        elif isinstance(answer, Failed):
+            told = request.attempt in step.told or books.waited.get(request.attempt, 0) is None
+            require(told and bool(answer.failures), "10 outcomes", step, "nobody has given up")
+        elif request.attempt in books.waited:
+            require(isinstance(answer, NotHeld), "10 outcomes", step, "it was to learn the outcome")
+
+    def _note_outcomes(self, step: Step, books: Books) -> None:
+        request = step.request
+        over = any(signal.kind == "over" for _, signal in step.signals)
+        if isinstance(request, Release) and isinstance(step.answer, Released):
+            hold = step.before.holds.get(request.attempt)
+            outcome = request.outcome
+            if hold is not None and hold.terms.operation and outcome is not None and outcome.succeeded:
+                once = request.token not in books.outcomes
+                require(once, "10 outcomes", step, "it has a second outcome")
+                require(not step.granted, "10 outcomes", step, "somebody inherits what is done")
+                books.outcomes[request.token] = outcome.text
+                books.waited.update(dict.fromkeys(step.told, request.token))
+                self.counts["operations done"] += 1
+                return
+        if over:
+            books.waited.update(dict.fromkeys(step.told))
+            self.counts["operations given up"] += 1
+
     def _write_down(self, step: Step, books: Books) -> None:
         """Bring the books up to date, and count what is worth seeing in a report."""
         before, after, now = step.before, step.after, step.now
@@ -268,6 +342,9 @@ class Checker:
                     counts["expired"] += 1
                 else:
                     counts["unclaimed"] += 1
+        self._note_outcomes(step, books)
+        self._count_family(step)
+        books.over.update(dict.fromkeys(step.told, "been told to go"))
         for attempt in after.tickets:
             if attempt not in before.tickets or step.rejoins(attempt):
                 books.arrived += 1
@@ -275,16 +352,34 @@ class Checker:
         for attempt, ticket in before.tickets.items():
             if attempt not in after.tickets and ticket.end <= now and attempt not in named:
                 counts["tickets died"] += 1
-        if after.holds and not step.continued:
-            counts["grants"] += 1
-            if next(iter(after.holds)) in before.tickets:
-                counts["handed over"] += 1
-        elif isinstance(request, Acquire) and isinstance(answer, Granted):
+        counts["grants"] += len(step.granted)
+        counts["handed over"] += sum(attempt in before.tickets for attempt in step.granted)
+        if (
+            isinstance(request, Acquire)
+            and isinstance(answer, Granted)
+            and request.attempt not in step.granted
+        ):
             old = before.holds.get(request.attempt)
             counts["re-entered" if old is None else "asked again" if old.claimed else "claimed"] += 1
         if before.token != NOT_THERE and after.token == NOT_THERE:
             counts["swept"] += 1
         books.highest = max(books.highest, after.token)
+
+    def _count_family(self, step: Step) -> None:
+        """Count what there is only on other than plain terms."""
+        counts, answer = self.counts, step.answer
+        leases = step.after.leases(step.now)
+        if step.granted and len(leases) > 1:
+            counts[f"{next(iter(leases.values())).terms.mode} together"] += 1
+        if sum(attempt in step.before.tickets for attempt in step.granted) > 1:
+            counts["handed over together"] += 1
+        if step.after.shut_until > step.now:
+            counts["shut"] += 1
+        if step.direct and isinstance(answer, Done | Failed | Deadlocked | Refused | Resized):
+            name = type(answer).__name__.lower()
+            counts[f"refused: {answer.why}" if isinstance(answer, Refused) else name] += 1
+        elif isinstance(step.request, Downgrade) and isinstance(answer, Granted):
+            counts["downgraded"] += 1
 
 
 def _either(one: Iterable[str], other: Iterable[str]) -> list[str]:

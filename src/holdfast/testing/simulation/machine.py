@@ -146,6 +146,10 @@ class Machine:
         if signal.kind == "lost":
             self.keeper.hurry(signal.attempt, self.clock())
             self._look_later()
+        elif signal.kind == "over":
+            for ticket in list(self.keeper.tickets.values()):
+                if ticket.key == signal.key and ticket.attempt in self.listeners:
+                    self.listeners[ticket.attempt](signal)
         elif listener := self.listeners.get(signal.attempt):
             listener(signal)
 

@@ -7,13 +7,16 @@ from typing import Any, Protocol
 
 from holdfast import errors
 from holdfast.core.data import replace
+from holdfast.core.family import dump
 from holdfast.core.requests import (
     Acquire,
     Break,
+    Downgrade,
     Granted,
     Release,
     Renew,
     Request,
+    Resize,
     Signal,
     Sweep,
     Withdraw,
@@ -143,7 +146,7 @@ class Network:
         world = self._world
         world.counts["requests"] += 1
         answer = self._execute_and_check(request)
-        if isinstance(request, Acquire | Release | Withdraw) and world.dice.random() < ECHOES:
+        if isinstance(request, Acquire | Release | Withdraw | Downgrade) and world.dice.random() < ECHOES:
             between = self.states[request.key]
             again = self._execute_and_check(request)
             world.counts["echoes"] += 1
@@ -162,7 +165,9 @@ class Network:
             raise Violation("answers", f"{request} raised {error!r}") from error
         world.log(f"{brief(request)} = {brief_answer(answer)}")
         post = self._store.caught()
-        for key in self._touched(request):
+        # A circle that was closed here may have been ended elsewhere.
+        elsewhere = {signal.key for _, signal in post}
+        for key in sorted(elsewhere.union(self._touched(request))):
             before, after = self.states[key], self._store.state(key)
             self.states[key] = after
             signals = [(instance, signal) for instance, signal in post if signal.key == key]
@@ -221,9 +226,16 @@ def brief(request: Request[Any]) -> str:
     """Say in a few words what is asked."""
     if isinstance(request, Acquire):
         wait = "wait" if request.wait else "try"
-        return f"{request.attempt} acquire {request.key} {wait} ttl={request.ttl:g} owner={request.owner}"
+        how = f"{wait} ttl={request.ttl:g} {dump(request.terms) or ''}"
+        return f"{request.attempt} acquire {request.key} {how} owner={request.owner}"
     if isinstance(request, Release):
-        return f"{request.attempt} release {request.key} {request.token % 10**9}{' retire' * request.retire}"
+        outcome = "" if request.outcome is None else " succeeded" if request.outcome.succeeded else " failed"
+        retire = " retire" * request.retire
+        return f"{request.attempt} release {request.key} {request.token % 10**9}{outcome}{retire}"
+    if isinstance(request, Downgrade):
+        return f"{request.attempt} downgrade {request.key} {request.token % 10**9}"
+    if isinstance(request, Resize):
+        return f"{request.by} resize {request.key} {request.permits}"
     if isinstance(request, Withdraw):
         return f"{request.attempt} withdraw {request.key}"
     if isinstance(request, Renew):

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from holdfast.core.events import HistoryLevel
+from holdfast.core.family import PLAIN, Terms, load_terms
 from holdfast.core.requests import Client, Request, Signal
 from holdfast.stores.base import Listener, StoreOptions
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sql.notes import read_notes
 from holdfast.stores.sqlite.signals import Doorbells
 from holdfast.stores.sqlite.store import SQLiteStore
 
@@ -20,10 +22,13 @@ NOT_THERE = 0
 
 
 class Hold(NamedTuple):
-    """One entry into a lock."""
+    """One entry into a lock. All that have one token are one lease."""
 
     end: int  # microseconds of the store's clock, as everywhere here
     claimed: bool
+    owner: str
+    token: int
+    terms: Terms = PLAIN
 
 
 class Ticket(NamedTuple):
@@ -33,24 +38,42 @@ class Ticket(NamedTuple):
     instance: str
     claim: int
     end: int
+    terms: Terms = PLAIN
 
 
 class State(NamedTuple):
     """A key as it is in the store, settled or not."""
 
     token: int  # 0: there is no row
-    owner: str | None
     holds: dict[str, Hold]
     tickets: dict[str, Ticket]  # in the order of the queue
     waiters: int  # the number that the row has
     counted: int  # how many holds the row says there are
+    permits: int = 0
+    shut_until: int = 0
 
     def first(self) -> str | None:
         """Return the attempt at the head of the queue, dead or alive."""
         return next(iter(self.tickets), None)
 
+    def live(self, now: int) -> dict[str, Hold]:
+        """Return the holds whose end has not come."""
+        return {attempt: hold for attempt, hold in self.holds.items() if hold.end > now}
 
-NOTHING = State(NOT_THERE, None, {}, {}, 0, 0)
+    def leases(self, now: int) -> dict[int, Hold]:
+        """Return a hold of each live lease, by its token."""
+        return {hold.token: hold for hold in self.live(now).values()}
+
+    def ask_again_at(self, terms: Terms) -> int:
+        """Return when it may be worth asking again for a lease on these terms."""
+        ends = [hold.end for hold in self.holds.values()] or [0]
+        counted = terms.mode == "permits" and all(
+            hold.terms.mode == "permits" for hold in self.holds.values()
+        )
+        return max(min(ends) if counted else max(ends), self.shut_until)
+
+
+NOTHING = State(NOT_THERE, {}, {}, 0, 0)
 
 
 class ObservedStore(Protocol):
@@ -89,11 +112,12 @@ class ObservedMemory(MemoryStore):
             return NOTHING
         return State(
             lock.token,
-            lock.owner,
-            {attempt: Hold(hold.end, hold.claimed) for attempt, hold in lock.holds.items()},
-            {a: Ticket(t.owner, t.client.instance, t.claim, t.end) for a, t in lock.tickets.items()},
+            {a: Hold(h.end, h.claimed, h.owner, h.token, h.terms) for a, h in lock.holds.items()},
+            {a: Ticket(t.owner, t.client.instance, t.claim, t.end, t.terms) for a, t in lock.tickets.items()},
             len(lock.tickets),
             len(lock.holds),
+            lock.permits,
+            lock.shut_until,
         )
 
 
@@ -117,7 +141,7 @@ class ObservedSQLite(SQLiteStore):
         self._post: Post = []
         self._doorbells = _Wiretap(path, self._post)
         self.open()
-        for table in ("locks", "holds", "tickets", "ended", "history"):
+        for table in ("locks", "holds", "tickets", "ended", "outcomes", "history"):
             self._database.fetch(f"DELETE FROM holdfast_{table}", {})  # noqa: S608 - no input
         self._database.fetch("UPDATE holdfast_meta SET token_floor = 0", {})
 
@@ -131,22 +155,27 @@ class ObservedSQLite(SQLiteStore):
         """Look at a key."""
         fetch = self._database.fetch
         tickets = {
-            attempt: Ticket(owner, instance, claim, end)
-            for attempt, owner, instance, claim, end in fetch(_TICKETS, {"key": key})
+            attempt: Ticket(owner, instance, claim, end, load_terms(terms))
+            for attempt, owner, instance, claim, end, terms in fetch(_TICKETS, {"key": key})
         }
-        holds = {attempt: Hold(end, bool(claimed)) for attempt, end, claimed in fetch(_HOLDS, {"key": key})}
-        for token, owner, attempt, end, claimed, waiters, counted in fetch(_LOCK, {"key": key}):
+        holds = {
+            attempt: Hold(end, bool(claimed), owner, token, load_terms(terms))
+            for attempt, end, claimed, owner, token, terms in fetch(_HOLDS, {"key": key})
+        }
+        for token, owner, attempt, end, claimed, waiters, counted, text in fetch(_LOCK, {"key": key}):
             if owner is not None and attempt is not None:
-                holds[attempt] = Hold(end, bool(claimed))
+                holds[attempt] = Hold(end, bool(claimed), owner, token)
                 counted += 1
-            return State(token, owner, holds, tickets, waiters, counted)
-        return State(NOT_THERE, None, holds, tickets, 0, 0)
+            notes, _ = read_notes(text)
+            return State(token, holds, tickets, waiters, counted, notes.permits, notes.shut_until)
+        return State(NOT_THERE, holds, tickets, 0, 0)
 
 
-_LOCK = """SELECT token, owner, attempt, expires_at, claimed, waiters, holds
+_LOCK = """SELECT token, owner, attempt, expires_at, claimed, waiters, holds, notes
              FROM holdfast_locks WHERE lock_key = :key"""
-_HOLDS = "SELECT attempt, expires_at, claimed FROM holdfast_holds WHERE lock_key = :key ORDER BY attempt"
-_TICKETS = """SELECT attempt, owner, instance, claim, expires_at
+_HOLDS = """SELECT attempt, expires_at, claimed, owner, token, terms
+              FROM holdfast_holds WHERE lock_key = :key ORDER BY token, attempt"""
+_TICKETS = """SELECT attempt, owner, instance, claim, expires_at, terms
                 FROM holdfast_tickets WHERE lock_key = :key ORDER BY number"""
 
 

@@ -10,6 +10,7 @@ from holdfast.core.events import HistoryLevel
 REQUEST_TIMEOUT = 2.0  # after so long a client gives a request up: its outcome is unknown
 LATEST = 20.0  # no copy of a request is under way for longer
 SLOWEST = 0.4  # a request that meets no fault takes no longer, either way
+LONGEST_DELAY = 5.0
 DRIFT = 0.008  # how wrong the rate of a client's clock may be; the margin covers 1 %
 
 
@@ -34,6 +35,9 @@ class Profile:
     shared_owner: bool = False  # the workers of a client are one owner
     impatient: float = 0.2  # how many ask with timeout 0
     history: HistoryLevel = "notable"
+    entangled: bool = False  # workers want other keys while they hold one, and so come to deadlocks
+    delay: float = 0.0  # how long a plain lock stays shut when a lease expires
+    resizes: float = 0.0
 
     @property
     def attentive(self) -> bool:
@@ -58,6 +62,7 @@ class Profile:
             chosen = dice.choice(choices)
             return chosen if on else 0.0
 
+        shared_owner = dice.random() < 0.25
         return cls(
             lost=rate(storm, 0.0, 0.02, 0.06),
             answer_lost=rate(storm, 0.0, 0.02, 0.06),
@@ -73,7 +78,10 @@ class Profile:
             breaks=rate(True, 0.0, 0.02, 0.06),
             sweeps=rate(True, 0.02, 0.1),
             abandons=rate(True, 0.0, 0.1),
-            shared_owner=dice.random() < 0.25,
+            shared_owner=shared_owner,
             impatient=rate(True, 0.1, 0.4),
             history=dice.choice(("none", "notable", "all")),
+            entangled=dice.random() < 0.4 and not shared_owner,
+            delay=dice.choice((0.0, 0.0, LONGEST_DELAY)),
+            resizes=rate(True, 0.0, 0.03),
         )

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.core.requests import Break, Sweep
+from holdfast.core.requests import Break, Resize, Sweep
 from holdfast.core.settings import Settings
 from holdfast.stores.base import micros
 from holdfast.testing.simulation.invariants import Checker
 from holdfast.testing.simulation.machine import Machine
 from holdfast.testing.simulation.network import Network
 from holdfast.testing.simulation.observed import ObservedStore, StoreName, open_observed
-from holdfast.testing.simulation.profile import LATEST, SLOWEST, Profile
+from holdfast.testing.simulation.profile import LATEST, LONGEST_DELAY, SLOWEST, Profile
 from holdfast.testing.simulation.step import EPOCH, Violation
+from holdfast.testing.simulation.uses import SIZES, Use
 from holdfast.testing.simulation.watch import Watch
 from holdfast.testing.simulation.worker import LONGEST_TTL, Worker
 from holdfast.testing.simulation.world import World
@@ -25,7 +26,7 @@ SETTINGS = Settings()
 
 # What may still be under way when the faults end, and then what the protocol says a dead holder, a dead
 # waiter and a dead winner cost.
-DRAIN = LATEST + LONGEST_TTL + SETTINGS.patience + SETTINGS.claim
+DRAIN = LATEST + LONGEST_TTL + LONGEST_DELAY + SETTINGS.patience + SETTINGS.claim
 
 
 @dataclass(slots=True)
@@ -105,6 +106,7 @@ class Fleet:
         self._world = world
         self._profile = profile
         self._keys = keys
+        self._uses = {key: Use.drawn(world.dice, profile.delay) for key in keys}
         self._checker = Checker(world.counts)
         self._network = Network(world, profile, store, self._checker, keys)
         self._machines: dict[str, Machine] = {}
@@ -118,6 +120,7 @@ class Fleet:
             self._recur(profile.crashes, self._crash, name)
         self._recur(profile.breaks, self._break)
         self._recur(profile.sweeps, self._sweep)
+        self._recur(profile.resizes, self._resize)
 
     def run(self, duration: float) -> None:
         """Let them work, then end all faults and see whether everything comes to its end (P8)."""
@@ -150,7 +153,7 @@ class Fleet:
             Worker(
                 machine,
                 machine.name if self._profile.shared_owner else f"{machine.name}/{number}",
-                self._keys,
+                self._uses,
                 self._profile,
             )
             for number in range(1 + self._world.dice.randrange(2))
@@ -191,8 +194,16 @@ class Fleet:
 
     def _break(self) -> None:
         key = self._world.dice.choice(self._keys)
-        token = self._network.state(key).token if self._world.dice.random() < 0.5 else None
+        seen = [hold.token for hold in self._network.state(key).holds.values()]
+        token = self._world.dice.choice(seen) if seen and self._world.dice.random() < 0.5 else None
         self._network.execute(Break(key, by="operator", reason="stuck", token=token))
+
+    def _resize(self) -> None:
+        semaphores = [key for key, use in self._uses.items() if use.kind == "semaphore"]
+        if semaphores:
+            key = self._world.dice.choice(semaphores)
+            self._uses[key].permits = self._world.dice.choice(SIZES)
+            self._network.execute(Resize(key, self._uses[key].permits, by="operator"))
 
     def _sweep(self) -> None:
         idle = self._world.dice.choice((0.5, 2.0, 3600.0))

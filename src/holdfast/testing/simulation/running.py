@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from holdfast import errors
+from holdfast.core import requests
 from holdfast.core.plans import Abandoned, Plan, Wait
 from holdfast.core.requests import Acquire, Queued, Request, Signal, Withdraw
 from holdfast.testing.simulation.machine import Machine
@@ -103,7 +104,9 @@ class PlanRun:
 
     def _finish(self, result: Any, error: Exception | None) -> None:
         self._over = True
-        if self._attempt is not None and error is not None:
+        if self._attempt is not None and isinstance(result, requests.Done):
+            self._machine.given_up(self._key, self._attempt)
+        elif self._attempt is not None and error is not None:
             if not self._traces:
                 self._machine.given_up(self._key, self._attempt)
             elif not self._withdrew:

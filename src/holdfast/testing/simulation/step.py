@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ from holdfast.core.requests import (
     Acquire,
     Break,
     Broken,
+    Downgrade,
     LeaseAnswer,
     RefreshTicket,
     Release,
@@ -21,7 +21,7 @@ from holdfast.core.requests import (
     TicketAnswer,
     Withdraw,
 )
-from holdfast.testing.simulation.observed import State
+from holdfast.testing.simulation.observed import Hold, State
 
 EPOCH = 1_700_000_000.0  # the store's clock at virtual time 0
 
@@ -47,14 +47,45 @@ class Step:
     after: State
     signals: list[tuple[str, Signal]] = field(default_factory=list)
     named: set[str] = field(init=False)  # the attempts that the request is about
-    continued: bool = field(init=False)  # the lease from before goes on, or is not settled yet
+    granted: dict[str, Hold] = field(init=False)  # the first hold of each new lease, by its token
+    told: set[str] = field(init=False)  # those whose tickets were ended, to learn why when they ask
 
     def __post_init__(self) -> None:
         self.named = self._named()
-        self.continued = any(
-            attempt in self.after.holds and (hold.end > self.now or self.after.holds[attempt] == hold)
+        self.granted = self._granted()
+        self.told = self._told()
+
+    @property
+    def direct(self) -> bool:
+        """Whether the request is about this key, and not only its consequences."""
+        return getattr(self.request, "key", self.key) == self.key
+
+    def _granted(self) -> dict[str, Hold]:
+        known = {
+            hold.token
             for attempt, hold in self.before.holds.items()
-        )
+            if hold.end > self.now or self.after.holds.get(attempt) == hold
+        }
+        new: dict[int, str] = {}
+        for attempt, hold in self.after.holds.items():
+            if hold.token not in known:
+                first = new.setdefault(hold.token, attempt)
+                if first not in self.before.tickets and attempt in self.before.tickets:
+                    new[hold.token] = attempt
+        return {new[token]: self.after.holds[new[token]] for token in sorted(new)}
+
+    def _told(self) -> set[str]:
+        """Return who lost a live ticket and got nothing for it, and was signalled."""
+        over = {instance for instance, signal in self.signals if signal.kind == "over"}
+        asked = {signal.attempt for _, signal in self.signals if signal.kind == "granted"}
+        return {
+            attempt
+            for attempt, ticket in self.before.tickets.items()
+            if attempt not in self.after.tickets
+            and attempt not in self.after.holds
+            and ticket.end > self.now
+            and (ticket.instance in over or attempt in asked)
+        }
 
     def leases(self) -> Iterator[tuple[RenewLease, LeaseAnswer]]:
         """Return the renewals of this key's leases, with their answers."""
@@ -71,7 +102,7 @@ class Step:
                     yield ticket, answer
 
     def _named(self) -> set[str]:
-        if isinstance(self.request, Acquire | Release | Withdraw):
+        if isinstance(self.request, Acquire | Release | Withdraw | Downgrade):
             return {self.request.attempt}
         if isinstance(self.request, Break):
             return self._broken() if isinstance(self.answer, Broken) else set()
@@ -79,12 +110,14 @@ class Step:
 
     def _broken(self) -> set[str]:
         """Return the attempts that lost the lock to an operator. It is settled first: whoever was handed
-        it by that is the holder that is robbed.
+        it by that is robbed as well.
         """
-        if any(hold.end > self.now for hold in self.before.holds.values()):
-            return set(self.before.holds)
-        alive = (attempt for attempt, ticket in self.before.tickets.items() if ticket.end > self.now)
-        return {*self.before.holds, *itertools.islice(alive, 1)}
+        token = getattr(self.request, "token", None)
+        live = self.before.live(self.now)
+        if token is not None:
+            return {attempt for attempt, hold in live.items() if hold.token == token}
+        lost = {signal.attempt for _, signal in self.signals if signal.kind == "lost"}
+        return {*live, *(lost & self.before.tickets.keys())}
 
     def rejoins(self, attempt: str) -> bool:
         """Tell whether an attempt with a dead ticket asked again, and came to stand at the tail."""
@@ -102,6 +135,10 @@ class Books:
     arrivals: dict[str, int] = field(default_factory=dict)  # attempt → when its ticket appeared
     arrived: int = 0
     over: dict[str, str] = field(default_factory=dict)  # attempt → why it must never hold again
+    outcomes: dict[int, str] = field(default_factory=dict)  # token → the result of an operation
+    waited: dict[str, int | None] = field(
+        default_factory=dict
+    )  # attempt → the token whose outcome it waited for
 
 
 def violation(invariant: str, step: Step, text: str) -> Violation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.core.family import fits
 from holdfast.core.settings import Settings
 from holdfast.stores.base import micros
 from holdfast.testing.simulation.machine import Machine
@@ -69,7 +70,7 @@ class Watch:
         state = self._network.state(key)
         if not state.tickets:
             return
-        over = max((hold.end for hold in state.holds.values()), default=0)
+        over = _fits_from(state, now)
         if over + self._grace < now:
             waiting = [a for a, ticket in state.tickets.items() if ticket.end > now and self._waits(a)]
             if waiting:
@@ -77,3 +78,17 @@ class Watch:
 
     def _waits(self, attempt: str) -> bool:
         return any(attempt in machine.keeper.tickets for machine in self._machines.values())
+
+
+def _fits_from(state: State, now: int) -> int:
+    """Return from when on the first live ticket fits beside what is held, if nobody else does anything."""
+    live = [ticket for ticket in state.tickets.values() if ticket.end > now]
+    dead = max((ticket.end for ticket in state.tickets.values() if ticket.end <= now), default=0)
+    since = max(dead, state.shut_until)
+    if not live:
+        return since
+    for end in sorted({0, *(hold.end for hold in state.holds.values())}):
+        held = {hold.token: hold.terms for hold in state.holds.values() if hold.end > end}
+        if fits(live[0].terms, held.values(), state.permits):
+            return max(since, end)
+    return now

@@ -7,11 +7,13 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.core import plans
+from holdfast.core.family import Outcome
 from holdfast.core.keeper import Kept
-from holdfast.core.requests import Acquire, NotHeld
+from holdfast.core.requests import Acquire, Done, Downgrade, NotHeld, Refused
 from holdfast.testing.simulation.machine import Machine
 from holdfast.testing.simulation.profile import Profile
 from holdfast.testing.simulation.running import PlanRun
+from holdfast.testing.simulation.uses import Use
 
 TTLS = (1.0, 2.0, 4.0, 8.0)
 LONGEST_TTL = max(TTLS)
@@ -21,12 +23,12 @@ DEEPEST = 3  # entries into one lock; more than the limit of some, so that the l
 class Worker:
     """Does one thing after the other on a machine. Whatever it waits for is one callback with a turn."""
 
-    def __init__(self, machine: Machine, owner: str, keys: list[str], profile: Profile) -> None:
+    def __init__(self, machine: Machine, owner: str, uses: dict[str, Use], profile: Profile) -> None:
         self._machine = machine
         self._world = machine.world
         self._dice = machine.world.dice
         self._owner = owner
-        self._keys = keys
+        self._uses = uses
         self._profile = profile
         self._turn = 0
         self._held: list[Kept] = []  # the innermost last
@@ -64,7 +66,7 @@ class Worker:
     def _want(self) -> None:
         if self._world.calm:
             return
-        self._key = self._dice.choice(self._keys)
+        self._key = self._dice.choice(list(self._uses))
         self._ttl = self._dice.choice(TTLS)
         self._enter()
 
@@ -85,6 +87,7 @@ class Worker:
             limit=dice.choice((1, 2, 64, 64)),
             patience=settings.patience,
             claim=settings.claim,
+            terms=self._uses[self._key].terms(dice),
         )
         plan = plans.acquire(
             request,
@@ -99,10 +102,10 @@ class Worker:
             self._machine.later(dice.expovariate(1.0), run.abandon)
         run.start()
 
-    def _entered(self, attempt: str, grant: plans.Grant | None, error: Exception | None) -> None:
+    def _entered(self, attempt: str, grant: plans.Grant | Done | None, error: Exception | None) -> None:
         self._run = None
-        if grant is None:
-            name = type(error).__name__
+        if not isinstance(grant, plans.Grant):
+            name = type(error or grant).__name__
             self._world.counts[f"ended: {name}"] += 1
             self._world.log(f"{self._machine.name} {attempt} {name}")
             self._leave_or_begin()
@@ -120,13 +123,42 @@ class Worker:
         dice = self._dice
         if self._world.calm:
             self._leave()
-        elif len(self._held) < DEEPEST and dice.random() < 0.2:
+        elif len(self._held) < DEEPEST and dice.random() < 0.2 and self._may_wait_holding():
             self._ttl = dice.choice(TTLS)
+            if self._profile.entangled:
+                self._key = dice.choice(list(self._uses))
             self._next(dice.uniform(0.0, 0.5), self._enter)
+        elif self._uses[self._key].kind == "shared" and dice.random() < 0.3:
+            self._next(dice.uniform(0.0, 0.5), self._downgrade)
         elif dice.random() < 0.15:  # longer than the ttl, so that renewal matters
             self._next(self._ttl * dice.uniform(1.0, 2.5), self._leave)
         else:
             self._next(dice.expovariate(2.0), self._leave)
+
+    def _may_wait_holding(self) -> bool:
+        """Tell whether it can wait for something without being in its own way, unless the store says so.
+
+        Who has several waits under way is taken to go on with any of them: what it does not get to hear
+        when that one is over is that all the others are stuck.
+        """
+        return not self._profile.shared_owner or self._uses[self._key].kind != "semaphore"
+
+    def _downgrade(self) -> None:
+        """Let others read what was written; whether that works or not, go on."""
+        kept = self._held[-1].grant
+        machine = self._machine
+        plan = plans.ask(
+            Downgrade(kept.key, kept.attempt, kept.token),
+            settings=machine.settings,
+            clock=machine.clock,
+            roll=self._dice.random,
+        )
+        self._run = PlanRun(machine, plan, self._downgraded)
+        self._run.start()
+
+    def _downgraded(self, answer: Any, error: Exception | None) -> None:
+        self._run = None
+        self._next(self._dice.expovariate(2.0), self._leave)
 
     def _leave_or_begin(self) -> None:
         if self._held:
@@ -141,15 +173,24 @@ class Worker:
         if not trusted and self._dice.random() < 0.5:
             self._leave_or_begin()  # it knows that there is nothing to release; others try all the same
             return
+        # Whoever is still in it with another hold has nothing to say yet.
+        nested = any(other.grant.token == kept.grant.token for other in self._held)
+        outcome = None if nested else self._uses[kept.grant.key].outcome(self._dice)
+        self._release(kept.grant, outcome, trusted)
+
+    def _release(self, grant: plans.Grant, outcome: Outcome | None, trusted: bool) -> None:
         machine = self._machine
         plan = plans.release(
-            kept.grant, settings=machine.settings, clock=machine.clock, roll=self._dice.random
+            grant, settings=machine.settings, clock=machine.clock, roll=self._dice.random, outcome=outcome
         )
-        self._run = PlanRun(machine, plan, partial(self._left, trusted))
+        self._run = PlanRun(machine, plan, partial(self._left, grant, trusted))
         self._run.start()
 
-    def _left(self, trusted: bool, answer: Any, error: Exception | None) -> None:
+    def _left(self, grant: plans.Grant, trusted: bool, answer: Any, error: Exception | None) -> None:
         self._run = None
+        if isinstance(answer, Refused):  # another worker of the same owner is in it: that one will say
+            self._release(grant, None, trusted)
+            return
         if isinstance(error, errors.StoreError):
             self._world.counts["not released"] += 1
         elif isinstance(answer, NotHeld):

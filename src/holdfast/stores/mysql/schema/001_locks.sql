@@ -3,15 +3,15 @@
 -- Names are bytes: collations would make one lock of several. A change of tables commits by itself here, so every
 -- step can be done again, and holdfast_meta comes last: without it there are no tables of ours.
 
--- One row a key. A lease with one hold lives in this row alone, so that taking and releasing a free
--- lock is one statement on one row; with re-entry all its holds are in holdfast_holds.
+-- One row a key. A hold on plain terms that is the only one lives in this row alone, so that taking and releasing a
+-- free lock is one statement on one row; all others are in holdfast_holds. A lock that is shut has an owner and no hold.
 CREATE TABLE IF NOT EXISTS holdfast_locks (
     lock_key     VARBINARY(1020) NOT NULL,
     token        BIGINT NOT NULL,      -- highest ever granted; 0: never granted yet, made only to be locked
-    owner        VARBINARY(1020),      -- NULL: free
-    attempt      VARBINARY(1100),      -- of the only hold; NULL when free or holds > 0
+    owner        VARBINARY(1020),      -- of the hold that was granted first; NULL: free
+    attempt      VARBINARY(1100),      -- of the only hold; NULL when free or shut, or holds > 0
     claimed      TINYINT NOT NULL DEFAULT 1,
-    expires_at   BIGINT NOT NULL,      -- end of the lease; of a free lock: when it became free
+    expires_at   BIGINT NOT NULL,      -- of the last hold, or of being shut; of a free lock: when it became free
     granted_at   BIGINT NOT NULL,
     instance     VARBINARY(255) NOT NULL,      -- of the holder
     host         VARBINARY(1020) NOT NULL,
@@ -21,9 +21,10 @@ CREATE TABLE IF NOT EXISTS holdfast_locks (
     waiters      INT NOT NULL DEFAULT 0,       -- rows in holdfast_tickets
     next_ticket  BIGINT NOT NULL DEFAULT 1,
     events       BIGINT,               -- the number of its last event; NULL: to be looked up in the history
+    notes        MEDIUMBLOB,           -- JSON: capacity, failures and the like; NULL: nothing
     -- There are no partial indexes. These two are empty where there is nothing to find.
     held_until   BIGINT GENERATED ALWAYS AS (IF(owner IS NULL, NULL, expires_at)) STORED,
-    handed_to    VARBINARY(255) GENERATED ALWAYS AS (IF(claimed = 0 AND owner IS NOT NULL, instance, NULL)) STORED,
+    handed_to    VARBINARY(255) GENERATED ALWAYS AS (IF(claimed = 0 AND attempt IS NOT NULL, instance, NULL)) STORED,
     PRIMARY KEY (lock_key),
     -- A fence locks this index's record alone. Then renewing passes, which changes only the row; and a grant, which
     -- changes the token and so this record, waits for the fencing transaction. In a transaction at REPEATABLE READ it
@@ -43,9 +44,17 @@ VALUES ('', 1, 0, 0, '', '', 0) ON DUPLICATE KEY UPDATE lock_key = lock_key;
 CREATE TABLE IF NOT EXISTS holdfast_holds (
     lock_key     VARBINARY(1020) NOT NULL,
     attempt      VARBINARY(1100) NOT NULL,
+    owner        VARBINARY(1020) NOT NULL,
+    token        BIGINT NOT NULL,      -- of its lease
+    terms        VARBINARY(1000),      -- JSON; NULL: plain
     claimed      TINYINT NOT NULL,
     expires_at   BIGINT NOT NULL,
-    PRIMARY KEY (lock_key, attempt)
+    granted_at   BIGINT NOT NULL,
+    instance     VARBINARY(255) NOT NULL,
+    host         VARBINARY(1020) NOT NULL,
+    pid          BIGINT NOT NULL,
+    PRIMARY KEY (lock_key, attempt),
+    KEY by_owner (owner, lock_key)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 CREATE TABLE IF NOT EXISTS holdfast_tickets (
@@ -59,19 +68,32 @@ CREATE TABLE IF NOT EXISTS holdfast_tickets (
     claim        BIGINT NOT NULL,      -- microseconds the winner has to claim a hand-over
     queued_at    BIGINT NOT NULL,
     expires_at   BIGINT NOT NULL,
+    terms        VARBINARY(1000),      -- JSON; NULL: plain
     PRIMARY KEY (lock_key, number),
-    UNIQUE KEY by_attempt (lock_key, attempt)
+    UNIQUE KEY by_attempt (lock_key, attempt),
+    KEY by_owner (owner, lock_key)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- Attempts that are over, remembered for a while: a late copy of their Acquire must find nothing to take.
 CREATE TABLE IF NOT EXISTS holdfast_ended (
     lock_key     VARBINARY(1020) NOT NULL,
     attempt      VARBINARY(1100) NOT NULL,
-    why          VARBINARY(20) NOT NULL,       -- released, withdrawn, expired, broken
+    why          VARBINARY(20) NOT NULL,       -- released, withdrawn, expired, broken, done, failed, deadlocked, refused
     broken_by    VARBINARY(1020),
-    reason       VARBINARY(4000),
+    reason       MEDIUMBLOB,
     until_at     BIGINT NOT NULL,
     PRIMARY KEY (lock_key, attempt),
+    KEY by_time (until_at)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- How operations ended, remembered for a while: those who waited ask.
+CREATE TABLE IF NOT EXISTS holdfast_outcomes (
+    lock_key     VARBINARY(1020) NOT NULL,
+    token        BIGINT NOT NULL,
+    succeeded    TINYINT NOT NULL,
+    text         MEDIUMBLOB NOT NULL,  -- the result or the failures, as JSON
+    until_at     BIGINT NOT NULL,
+    PRIMARY KEY (lock_key, token),
     KEY by_time (until_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
@@ -84,9 +106,11 @@ CREATE TABLE IF NOT EXISTS holdfast_history (
     token        BIGINT NOT NULL,
     owner        VARBINARY(1020),
     caused_by    VARBINARY(1020),
-    reason       VARBINARY(4000),
+    reason       MEDIUMBLOB,
+    feed         BIGINT,               -- its place in the order of all events; NULL: nobody has watched yet
     PRIMARY KEY (lock_key, number, at),
-    KEY by_time (at)
+    KEY by_time (at),
+    KEY by_feed (feed, at, lock_key, number)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
 PARTITION BY RANGE (at) (
     PARTITION p_old VALUES LESS THAN (1767225600000000),
@@ -106,6 +130,15 @@ CREATE TABLE IF NOT EXISTS holdfast_signals (
     KEY by_instance (instance),
     KEY by_time (at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- Whoever gives events their places has this row to himself meanwhile.
+CREATE TABLE IF NOT EXISTS holdfast_feed (
+    id           INT NOT NULL,
+    last         BIGINT NOT NULL,      -- the place of the last event that has one
+    PRIMARY KEY (id)
+) ENGINE = InnoDB;
+
+INSERT INTO holdfast_feed (id, last) VALUES (1, 0) ON DUPLICATE KEY UPDATE id = id;
 
 CREATE TABLE IF NOT EXISTS holdfast_meta (
     id           INT NOT NULL,

@@ -7,15 +7,15 @@ CREATE TABLE holdfast_meta (
     store_id     text NOT NULL         -- tells these tables from all others
 );
 
--- One row a key. A lease with one hold lives in this row alone, so that taking and releasing a free
--- lock is one statement on one row; with re-entry all its holds are in holdfast_holds.
+-- One row a key. A hold on plain terms that is the only one lives in this row alone, so that taking and releasing a
+-- free lock is one statement on one row; all others are in holdfast_holds. A lock that is shut has an owner and no hold.
 CREATE TABLE holdfast_locks (
     lock_key     text COLLATE "C" PRIMARY KEY,
     token        bigint NOT NULL,      -- highest ever granted; 0: never granted yet, made only to be locked
-    owner        text COLLATE "C",     -- NULL: free
-    attempt      text COLLATE "C",     -- of the only hold; NULL when free or holds > 0
+    owner        text COLLATE "C",     -- of the hold that was granted first; NULL: free
+    attempt      text COLLATE "C",     -- of the only hold; NULL when free or shut, or holds > 0
     claimed      smallint NOT NULL DEFAULT 1,
-    expires_at   bigint NOT NULL,      -- end of the lease; of a free lock: when it became free
+    expires_at   bigint NOT NULL,      -- of the last hold, or of being shut; of a free lock: when it became free
     granted_at   bigint NOT NULL,
     instance     text COLLATE "C" NOT NULL,    -- of the holder
     host         text NOT NULL,
@@ -25,6 +25,7 @@ CREATE TABLE holdfast_locks (
     waiters      integer NOT NULL DEFAULT 0,   -- rows in holdfast_tickets
     next_ticket  bigint NOT NULL DEFAULT 1,
     events       bigint,               -- the number of its last event; NULL: to be looked up in the history
+    notes        text,                 -- JSON: capacity, failures and the like; NULL: nothing
     -- Makes the token part of a key. A fence takes FOR KEY SHARE on the row: then renewing passes, and a
     -- grant, which changes the token, waits for the fencing transaction.
     CONSTRAINT holdfast_locks_token UNIQUE (lock_key, token)
@@ -37,10 +38,18 @@ CREATE INDEX holdfast_locks_by_expiry ON holdfast_locks (expires_at) WHERE coale
 CREATE TABLE holdfast_holds (
     lock_key     text COLLATE "C" NOT NULL,
     attempt      text COLLATE "C" NOT NULL,
+    owner        text COLLATE "C" NOT NULL,
+    token        bigint NOT NULL,      -- of its lease
+    terms        text,                 -- JSON; NULL: plain
     claimed      smallint NOT NULL,
     expires_at   bigint NOT NULL,
+    granted_at   bigint NOT NULL,
+    instance     text COLLATE "C" NOT NULL,
+    host         text NOT NULL,
+    pid          bigint NOT NULL,
     PRIMARY KEY (lock_key, attempt)
-);
+) WITH (fillfactor = 70);
+CREATE INDEX holdfast_holds_by_owner ON holdfast_holds (owner, lock_key);
 
 CREATE TABLE holdfast_tickets (
     lock_key     text COLLATE "C" NOT NULL,
@@ -53,21 +62,34 @@ CREATE TABLE holdfast_tickets (
     claim        bigint NOT NULL,      -- microseconds the winner has to claim a hand-over
     queued_at    bigint NOT NULL,
     expires_at   bigint NOT NULL,
+    terms        text,                 -- JSON; NULL: plain
     PRIMARY KEY (lock_key, number)
 );
 CREATE UNIQUE INDEX holdfast_tickets_by_attempt ON holdfast_tickets (lock_key, attempt);
+CREATE INDEX holdfast_tickets_by_owner ON holdfast_tickets (owner, lock_key);
 
 -- Attempts that are over, remembered for a while: a late copy of their Acquire must find nothing to take.
 CREATE TABLE holdfast_ended (
     lock_key     text COLLATE "C" NOT NULL,
     attempt      text COLLATE "C" NOT NULL,
-    why          text NOT NULL,        -- released, withdrawn, expired, broken
+    why          text NOT NULL,        -- released, withdrawn, expired, broken, done, failed, deadlocked, refused
     broken_by    text,
     reason       text,
     until_at     bigint NOT NULL,
     PRIMARY KEY (lock_key, attempt)
 );
 CREATE INDEX holdfast_ended_by_time ON holdfast_ended (until_at);
+
+-- How operations ended, remembered for a while: those who waited ask.
+CREATE TABLE holdfast_outcomes (
+    lock_key     text COLLATE "C" NOT NULL,
+    token        bigint NOT NULL,
+    succeeded    boolean NOT NULL,
+    text         text NOT NULL,        -- the result or the failures, as JSON
+    until_at     bigint NOT NULL,
+    PRIMARY KEY (lock_key, token)
+);
+CREATE INDEX holdfast_outcomes_by_time ON holdfast_outcomes (until_at);
 
 -- What happened, by weeks: sweeping makes partitions ahead and drops old ones. What belongs to no week that
 -- is there goes into the rest.
@@ -80,9 +102,19 @@ CREATE TABLE holdfast_history (
     owner        text COLLATE "C",
     caused_by    text,
     reason       text,
+    feed         bigint,               -- its place in the order of all events; NULL: nobody has watched yet
     PRIMARY KEY (lock_key, number, at)
 ) PARTITION BY RANGE (at);
 CREATE INDEX holdfast_history_by_time ON holdfast_history (at);
+CREATE INDEX holdfast_history_by_feed ON holdfast_history (feed) WHERE feed IS NOT NULL;
+CREATE INDEX holdfast_history_unplaced ON holdfast_history (at, lock_key, number) WHERE feed IS NULL;
 CREATE TABLE holdfast_history_rest PARTITION OF holdfast_history DEFAULT;
 
+-- Whoever gives events their places has this row to himself meanwhile.
+CREATE TABLE holdfast_feed (
+    id           integer PRIMARY KEY CHECK (id = 1),
+    last         bigint NOT NULL       -- the place of the last event that has one
+);
+
+INSERT INTO holdfast_feed (id, last) VALUES (1, 0);
 INSERT INTO holdfast_meta (id, version, token_floor, store_id) VALUES (1, 1, 0, gen_random_uuid()::text);

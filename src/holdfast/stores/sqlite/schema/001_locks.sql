@@ -7,15 +7,16 @@ CREATE TABLE holdfast_meta (
     store_id     TEXT NOT NULL         -- tells these tables from all others
 );
 
--- One row a key. A lease with one hold lives in this row alone, so that taking and releasing a free
--- lock is one statement on one row; with re-entry all its holds are in holdfast_holds.
+-- One row a key. A hold on plain terms that is the only one lives in this row alone, so that taking and
+-- releasing a free lock is one statement on one row; all others are in holdfast_holds. A lock that is shut
+-- has an owner and no hold.
 CREATE TABLE holdfast_locks (
     lock_key     TEXT PRIMARY KEY,     -- compared byte for byte (BINARY is the default collation)
     token        INTEGER NOT NULL,     -- highest ever granted; stays when the lock is free
-    owner        TEXT,                 -- NULL: free
-    attempt      TEXT,                 -- of the only hold; NULL when free or holds > 0
+    owner        TEXT,                 -- of the hold that was granted first; NULL: free
+    attempt      TEXT,                 -- of the only hold; NULL when free or shut, or holds > 0
     claimed      INTEGER NOT NULL DEFAULT 1,
-    expires_at   INTEGER NOT NULL,     -- end of the lease; of a free lock: when it became free
+    expires_at   INTEGER NOT NULL,     -- of the last hold, or of being shut; of a free lock: when it became free
     granted_at   INTEGER NOT NULL,
     instance     TEXT NOT NULL,        -- of the holder
     host         TEXT NOT NULL,
@@ -24,7 +25,8 @@ CREATE TABLE holdfast_locks (
     holds        INTEGER NOT NULL DEFAULT 0,   -- rows in holdfast_holds
     waiters      INTEGER NOT NULL DEFAULT 0,   -- rows in holdfast_tickets
     next_ticket  INTEGER NOT NULL DEFAULT 1,
-    events       INTEGER               -- the number of its last event; NULL: to be looked up in the history
+    events       INTEGER,              -- the number of its last event; NULL: to be looked up in the history
+    notes        TEXT                  -- JSON: capacity, failures and the like; NULL: nothing
 ) WITHOUT ROWID;
 CREATE INDEX holdfast_locks_by_owner ON holdfast_locks (owner) WHERE owner IS NOT NULL;
 CREATE INDEX holdfast_locks_by_expiry ON holdfast_locks (expires_at) WHERE owner IS NOT NULL;
@@ -32,10 +34,18 @@ CREATE INDEX holdfast_locks_by_expiry ON holdfast_locks (expires_at) WHERE owner
 CREATE TABLE holdfast_holds (
     lock_key     TEXT NOT NULL,
     attempt      TEXT NOT NULL,
+    owner        TEXT NOT NULL,
+    token        INTEGER NOT NULL,     -- of its lease
+    terms        TEXT,                 -- JSON; NULL: plain
     claimed      INTEGER NOT NULL,
     expires_at   INTEGER NOT NULL,
+    granted_at   INTEGER NOT NULL,     -- when its lease began
+    instance     TEXT NOT NULL,
+    host         TEXT NOT NULL,
+    pid          INTEGER NOT NULL,
     PRIMARY KEY (lock_key, attempt)
 ) WITHOUT ROWID;
+CREATE INDEX holdfast_holds_by_owner ON holdfast_holds (owner, lock_key);
 
 CREATE TABLE holdfast_tickets (
     lock_key     TEXT NOT NULL,
@@ -48,21 +58,34 @@ CREATE TABLE holdfast_tickets (
     claim        INTEGER NOT NULL,     -- microseconds the winner has to claim a hand-over
     queued_at    INTEGER NOT NULL,
     expires_at   INTEGER NOT NULL,
+    terms        TEXT,                 -- JSON; NULL: plain
     PRIMARY KEY (lock_key, number)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX holdfast_tickets_by_attempt ON holdfast_tickets (lock_key, attempt);
+CREATE INDEX holdfast_tickets_by_owner ON holdfast_tickets (owner, lock_key);
 
 -- Attempts that are over, remembered for a while: a late copy of their Acquire must find nothing to take.
 CREATE TABLE holdfast_ended (
     lock_key     TEXT NOT NULL,
     attempt      TEXT NOT NULL,
-    why          TEXT NOT NULL,        -- released, withdrawn, expired, broken
+    why          TEXT NOT NULL,        -- released, withdrawn, expired, broken, done, failed, deadlocked, refused
     broken_by    TEXT,
     reason       TEXT,
     until_at     INTEGER NOT NULL,
     PRIMARY KEY (lock_key, attempt)
 ) WITHOUT ROWID;
 CREATE INDEX holdfast_ended_by_time ON holdfast_ended (until_at);
+
+-- How operations ended, remembered for a while: those who waited ask.
+CREATE TABLE holdfast_outcomes (
+    lock_key     TEXT NOT NULL,
+    token        INTEGER NOT NULL,
+    succeeded    INTEGER NOT NULL,
+    text         TEXT NOT NULL,        -- the result or the failures, as JSON
+    until_at     INTEGER NOT NULL,
+    PRIMARY KEY (lock_key, token)
+) WITHOUT ROWID;
+CREATE INDEX holdfast_outcomes_by_time ON holdfast_outcomes (until_at);
 
 CREATE TABLE holdfast_history (
     lock_key     TEXT NOT NULL,
@@ -73,8 +96,17 @@ CREATE TABLE holdfast_history (
     owner        TEXT,
     caused_by    TEXT,
     reason       TEXT,
+    feed         INTEGER,              -- its place in the order of all events; NULL: nobody has watched yet
     PRIMARY KEY (lock_key, number)
 ) WITHOUT ROWID;
 CREATE INDEX holdfast_history_by_time ON holdfast_history (at);
+CREATE UNIQUE INDEX holdfast_history_by_feed ON holdfast_history (feed) WHERE feed IS NOT NULL;
+CREATE INDEX holdfast_history_unplaced ON holdfast_history (at, lock_key, number) WHERE feed IS NULL;
 
+CREATE TABLE holdfast_feed (
+    id           INTEGER PRIMARY KEY CHECK (id = 1),
+    last         INTEGER NOT NULL      -- the place of the last event that has one
+);
+
+INSERT INTO holdfast_feed (id, last) VALUES (1, 0);
 INSERT INTO holdfast_meta (id, version, token_floor, store_id) VALUES (1, 1, 0, lower(hex(randomblob(16))));

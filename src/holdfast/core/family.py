@@ -1,0 +1,127 @@
+"""What the kinds of locks have of their own: terms, outcomes, failures. All of it is plain data.
+
+A lease on plain terms is exclusive, and that is all there is to it. Everything else a lock can be (shared, a
+semaphore, an operation, slow to open again) is said by the terms of a request, and kept with its ticket and
+its hold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from holdfast.core.data import as_dict, data
+
+Mode = Literal["exclusive", "shared", "permits"]
+
+LARGEST_RESULT = 64 * 1024  # bytes of an operation's result, as JSON
+LARGEST_ERROR = 1000  # characters of a failure, or of any other reason, that are passed on
+MOST_FAILURES = 20  # that are remembered of one operation; the count goes on
+
+
+@data
+class Terms:
+    """On what terms a lock is asked for, and held."""
+
+    mode: Mode = "exclusive"
+    take: int = 1  # how many permits
+    permits: int = 0  # how many there are, as the caller believes; 0: as many as the store says
+    delay: float = 0.0  # how long the lock stays shut when this lease expires
+    operation: bool = False
+    max_attempts: int = 0  # failures of an operation until everybody is told to give up; 0: no limit
+
+
+PLAIN = Terms()
+
+
+@data
+class Failure:
+    """One attempt at an operation that did not succeed."""
+
+    owner: str
+    host: str
+    pid: int
+    token: int
+    error: str
+
+    def __str__(self) -> str:
+        return f"{self.owner} (host {self.host}, pid {self.pid}): {self.error}"
+
+
+@data
+class Outcome:
+    """How an operation ended. *text* is its result as JSON if it *succeeded*, else what went wrong."""
+
+    succeeded: bool
+    text: str
+
+
+@data
+class Link:
+    """One part of a deadlock: *owner* has been waiting for *key*, with *attempt*."""
+
+    owner: str
+    key: str
+    attempt: str
+    host: str
+    pid: int
+
+    def __str__(self) -> str:
+        return f"{self.owner} (host {self.host}, pid {self.pid}) waits for {self.key!r}"
+
+
+@data
+class Notes:
+    """What a store keeps of a key beyond its lease, and seldom has."""
+
+    mode: Mode = "exclusive"  # of the live holds
+    permits: int = 0  # how many there are; 0: nobody has said yet
+    shut_until: int = 0  # microseconds of the store's clock: granted to nobody before; 0: not shut
+    failed: int = 0  # attempts at the operation that is going on
+    failures: tuple[Failure, ...] = ()  # the last of them
+
+
+NO_NOTES = Notes()
+
+
+def fits(wanted: Terms, held: Iterable[Terms], permits: int) -> bool:
+    """Tell whether a lease on these terms is possible beside those that are held."""
+    others = list(held)
+    if any(each.mode != wanted.mode for each in others):
+        return False
+    if wanted.mode == "permits":
+        return sum(each.take for each in others) + wanted.take <= permits
+    return wanted.mode == "shared" or not others
+
+
+def dump(value: Terms | Notes) -> str | None:
+    """Return terms or notes as a store keeps them: JSON of what is not usual, None if all is."""
+    usual = PLAIN if isinstance(value, Terms) else NO_NOTES
+    unusual = {
+        name: each for name, each in as_dict(value).items() if each != getattr(usual, name) and each != []
+    }
+    return json.dumps(unusual, separators=(",", ":"), sort_keys=True) if unusual else None
+
+
+def load_terms(text: str | None) -> Terms:
+    """Return what `dump` made of terms."""
+    return Terms(**json.loads(text)) if text else PLAIN
+
+
+def load_notes(text: str | None) -> Notes:
+    """Return what `dump` made of notes."""
+    if not text:
+        return NO_NOTES
+    fields: dict[str, Any] = json.loads(text)
+    return Notes(**{**fields, "failures": load_failures(fields.get("failures", ()))})
+
+
+def load_failures(values: Iterable[dict[str, Any]]) -> tuple[Failure, ...]:
+    """Return failures that were made plain."""
+    return tuple(Failure(**each) for each in values)
+
+
+def load_cycle(values: Iterable[dict[str, Any]]) -> tuple[Link, ...]:
+    """Return the links of a deadlock that were made plain."""
+    return tuple(Link(**each) for each in values)

@@ -1,0 +1,172 @@
+"""Several locks at once, for threads: what `Holdfast.hold_all` returns. `aio_several` has the one for tasks.
+
+The keys are taken one after the other, in the order of their names. Whoever does the same waits for nobody
+who waits for him, so two that want the same keys cannot deadlock. Each key has its ordinary queue, lease and
+token; there is no lock of many keys in a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from holdfast import errors
+from holdfast.client import BaseClient
+from holdfast.clock import boot_time
+from holdfast.core import keys
+from holdfast.core.settings import seconds
+from holdfast.leases import BaseLease, with_note
+from holdfast.options import HoldOptions, check_options
+
+if TYPE_CHECKING:
+    from holdfast.sync import Holdfast
+    from holdfast.sync_leases import Hold, Lease
+
+C = TypeVar("C", bound=BaseClient)
+L = TypeVar("L", bound=BaseLease)
+
+
+class Leases(Mapping[str, L]):
+    """The leases of several keys, by key, in the order of the keys."""
+
+    def __init__(self, leases: dict[str, L]) -> None:
+        self._leases = leases
+
+    def __getitem__(self, key: str) -> L:
+        return self._leases[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._leases)
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join(map(repr, self._leases.values()))}>"
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """The fencing token of each key."""
+        return {key: lease.token for key, lease in self._leases.items()}
+
+    @property
+    def held(self) -> bool:
+        """Whether all of them can be trusted at this moment."""
+        return all(lease.held for lease in self._leases.values())
+
+    @property
+    def remaining(self) -> float:
+        """For how many seconds all of them can be trusted if they are not renewed."""
+        return min(lease.remaining for lease in self._leases.values())
+
+    def check(self) -> None:
+        """Raise `LeaseLost` for the first that cannot be trusted any more, `NotHeld` if it was released."""
+        for lease in self._leases.values():
+            lease.check()
+
+
+class Several(Generic[C, L]):
+    """What is the same for threads and tasks: which keys, and how much time is left for them."""
+
+    def __init__(self, client: C, names: Iterable[str], options: HoldOptions) -> None:
+        check_options(options)
+        if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+            raise errors.SettingsError(f"keys is {names!r}; it must be a list of keys")
+        self._keys = sorted({keys.validate(name) for name in names})
+        if not self._keys:
+            raise errors.SettingsError("there are no keys to hold; give at least one")
+        self._client = client
+        self._options = options
+        self._taken: dict[str, L] = {}
+        self._leases = Leases(self._taken)
+        self._timeout: float | None = None
+        self._started: float | None = None
+
+    def __repr__(self) -> str:
+        state = "not entered" if self._started is None else f"{len(self._taken)} taken"
+        return f"<{type(self).__name__} {', '.join(map(repr, self._keys))}: {state}>"
+
+    def _start(self) -> None:
+        if self._started is not None:
+            raise errors.SettingsError(f"{self!r} was entered before; call hold_all() again")
+        timeout = self._options.get("timeout")
+        self._timeout = None if timeout is None else seconds(timeout, "timeout")
+        self._started = boot_time()
+
+    def _waited(self) -> float:
+        assert self._started is not None
+        return boot_time() - self._started
+
+    def _options_for_the_next(self) -> HoldOptions:
+        if self._timeout is None:
+            return self._options
+        # With no time left it is one try: what is free may still be had, as at the end of any wait.
+        return {**self._options, "timeout": max(self._timeout - self._waited(), 0.0)}
+
+    def _in_all(self, error: errors.LockTimeout) -> errors.LockTimeout:
+        """Return a timeout of one key with the time that we waited for all of them."""
+        if self._timeout == 0:
+            return error
+        return errors.LockTimeout(
+            error.key,
+            waited=self._waited(),
+            holder=error.holder,
+            expires_in=error.expires_in,
+            position=error.position,
+        )
+
+
+class HoldAll(Several["Holdfast", "Lease"]):
+    """What `Holdfast.hold_all` returns: takes all keys on entering the block, or none."""
+
+    def __init__(self, client: Holdfast, keys: Iterable[str], options: HoldOptions) -> None:
+        super().__init__(client, keys, options)
+        self._holds: list[Hold] = []
+
+    def __enter__(self) -> Leases[Lease]:
+        self._start()
+        try:
+            for key in self._keys:
+                hold = self._client.hold(key, **self._options_for_the_next())
+                self._holds.append(hold)  # before it is entered: an interrupt may hit right after that
+                self._taken[key] = hold.__enter__()
+                self._leases.check()  # the first may have been lost while we waited for the next
+            return self._leases
+        except errors.LockTimeout as error:
+            timeout = self._in_all(error)
+            self.__exit__(type(timeout), timeout, error.__traceback__)
+            raise timeout from error.__cause__
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        problems: list[errors.HoldfastError] = []
+        try:
+            for hold in reversed(self._holds):
+                try:
+                    hold.__exit__(kind, error, traceback)
+                except errors.HoldfastError as problem:  # else it is a note of the body's own error
+                    problems.append(problem)
+        except BaseException:  # an interrupt: give them back without a word
+            for hold in reversed(self._holds):
+                hold._forget()  # noqa: SLF001
+            raise
+        if problems:
+            raise first_of(problems)
+
+
+def first_of(problems: list[errors.HoldfastError]) -> errors.HoldfastError:
+    """Return what is to be raised of all that was met on the way back: a loss, if there is one."""
+    problems = problems[::-1]
+    first = next((each for each in problems if isinstance(each, errors.LeaseLost)), problems[0])
+    for each in problems:
+        if each is not first:
+            with_note(first, each)
+    return first

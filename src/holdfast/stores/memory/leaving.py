@@ -1,0 +1,138 @@
+"""The ways out of a lock: to release it, to withdraw, or to have it broken."""
+
+from __future__ import annotations
+
+from holdfast.core.requests import (
+    Break,
+    Broken,
+    NotHeld,
+    Refused,
+    Release,
+    Released,
+    Signal,
+    Withdraw,
+    Withdrawn,
+)
+from holdfast.stores.memory.recording import store_time
+from holdfast.stores.memory.settling import Settling
+from holdfast.stores.memory.state import Ended, Hold, Lock, Post, Shard
+
+
+class Leaving(Settling):
+    """See the module. Each request has the mutex of its shard for the whole of its work."""
+
+    def _release(self, request: Release, post: Post) -> Released | NotHeld | Refused:
+        now = store_time(request.now)
+        key, attempt = request.key, request.attempt
+        shard = self._world.shard(key)
+        with shard.mutex:
+            lock = shard.locks.get(key)
+            if lock is not None:
+                self._settle(shard, lock, now, post)
+            hold = lock.holds.get(attempt) if lock is not None else None
+            if lock is None or hold is None or hold.token != request.token:
+                return self._why(shard, lock, key, attempt, request.token, now)
+            operation = hold.terms.operation
+            left = 0 if len(lock.holds) == 1 else len(lock.lease(hold.token)) - 1
+            if left and operation and request.outcome is not None:
+                return Refused("holds")
+            if request.retire or len(lock.holds) > 1:
+                shard.ended[key, attempt] = Ended("released", now)
+            if len(lock.holds) == 1:
+                lock.last = attempt
+            if operation and not left:
+                return self._end_attempt(shard, lock, hold, request, now, post)
+            watched = lock.head_watches()
+            self._drop(lock, attempt, now)
+            if not left:
+                self._record(shard, lock, "released", now, owner=hold.owner, token=hold.token)
+            successor = self._serve_sooner(shard, lock, watched, now, post) if lock.tickets else None
+            return Released(left, successor)
+
+    def _end_attempt(
+        self, shard: Shard, lock: Lock, hold: Hold, request: Release, now: int, post: Post
+    ) -> Released:
+        """Release the last hold of an operation: that is its success, or one more failure."""
+        outcome = request.outcome
+        if outcome is not None and outcome.succeeded:
+            told = self._succeed(shard, lock, hold, outcome.text, now, post)
+            self._drop(lock, request.attempt, now)
+            self._record(shard, lock, "completed", now, owner=hold.owner, token=hold.token, operation=True)
+            return Released(0, None, told)
+        self._drop(lock, request.attempt, now)
+        error = "released without an outcome" if outcome is None else outcome.text
+        told = self._fail(shard, lock, hold, error, now, post)
+        return Released(0, self._serve(shard, lock, now, post), told)
+
+    def _withdraw(self, request: Withdraw, post: Post) -> Withdrawn | NotHeld:
+        now = store_time(request.now)
+        key, attempt = request.key, request.attempt
+        shard = self._world.shard(key)
+        with shard.mutex:
+            lock = shard.locks.get(key)
+            if lock is not None:
+                self._settle(shard, lock, now, post)
+            if ended := shard.find_ended(key, attempt, now):
+                return ended.answer()
+            if lock is not None and lock.last == attempt:
+                return NotHeld("already")
+            successor = None
+            if lock is not None and attempt in lock.holds:
+                successor = self._give_back(shard, lock, attempt, now, post)
+            elif lock is not None and attempt in lock.tickets:
+                ticket = lock.tickets[attempt]
+                operation = ticket.terms.operation
+                self._record(shard, lock, "withdrawn", now, owner=ticket.owner, operation=operation)
+                self._forget_ticket(shard, lock, attempt, now, post)
+            # Last: if an interrupt keeps us from getting here, asking again does the rest.
+            shard.ended[key, attempt] = Ended("withdrawn", now)
+            return Withdrawn(successor)
+
+    def _give_back(self, shard: Shard, lock: Lock, attempt: str, now: int, post: Post) -> str | None:
+        """Remove the hold of an attempt that was withdrawn; return who is next."""
+        hold, watched = lock.holds[attempt], lock.head_watches()
+        self._drop(lock, attempt, now)
+        if not lock.lease(hold.token):
+            operation = hold.terms.operation
+            self._record(
+                shard, lock, "withdrawn", now, owner=hold.owner, token=hold.token, operation=operation
+            )
+            if operation and hold.claimed:
+                self._fail(shard, lock, hold, "withdrawn", now, post)
+        return self._serve_sooner(shard, lock, watched, now, post)
+
+    def _break(self, request: Break, post: Post) -> Broken | NotHeld:
+        now = store_time(request.now)
+        by, reason = request.by, request.reason
+        shard = self._world.shard(request.key)
+        with shard.mutex:
+            lock = shard.locks.get(request.key)
+            if lock is not None:
+                self._settle(shard, lock, now, post)
+            if lock is None or not lock.holds:
+                return NotHeld("free")
+            broken = [holder for holder in lock.holders(now) if request.token in (None, holder.token)]
+            if not broken:
+                return NotHeld("taken over")
+            watched = lock.head_watches()
+            for holder in broken:
+                lease = {a: hold for a, hold in lock.holds.items() if hold.token == holder.token}
+                for attempt, hold in lease.items():
+                    shard.ended[lock.key, attempt] = Ended("broken", now, by, reason)
+                    post.append((hold.client.instance, Signal("lost", lock.key, attempt)))
+                    self._drop(lock, attempt, now)
+                self._record(
+                    shard, lock, "broken", now, owner=holder.owner, token=holder.token, by=by, reason=reason
+                )
+                if hold.terms.operation and holder.claimed:
+                    self._fail(shard, lock, hold, f"broken by {by}: {reason}", now, post)
+            return Broken(broken[0], self._serve_sooner(shard, lock, watched, now, post))
+
+    def _drop(self, lock: Lock, attempt: str, now: int) -> None:
+        del lock.holds[attempt]
+        if not lock.holds:
+            lock.freed_at = now
+
+    def _serve_sooner(self, shard: Shard, lock: Lock, watched: int, now: int, post: Post) -> str | None:
+        """Serve the queue, now that what its head *watched* may end sooner."""
+        return self._serve(shard, lock, now, post, changed=lock.head_watches() < watched)

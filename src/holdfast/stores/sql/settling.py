@@ -1,0 +1,170 @@
+"""Bringing a lock up to now: what is over ends, and whoever is next and fits is granted."""
+
+from __future__ import annotations
+
+from holdfast.core.requests import Acquire, Client, Signal
+from holdfast.stores.base import micros
+from holdfast.stores.sql import operations
+from holdfast.stores.sql.holds import Hold
+from holdfast.stores.sql.row import LockRow
+
+
+def settle(lock: LockRow) -> bool:
+    """End what is over, then grant the head of the queue as long as it fits; tell whether a hold was over."""
+    over = [hold for hold in lock.holds.all if hold.end <= lock.now]
+    if over:
+        _expire(lock, over)
+    if 0 < lock.notes.shut_until <= lock.now:
+        lock.open()
+    grant_head(lock)
+    return bool(over)
+
+
+def settle_for_waiters(lock: LockRow) -> dict[str, int]:
+    """Settle, and return which attempts may be granted before the last hold has ended, and when."""
+    settle(lock)
+    if lock.notes.mode != "permits":
+        return {}
+    return {
+        attempt: lock.end_for(terms)
+        for _, attempt, _, terms in lock.tickets.read_all()
+        if terms.mode == "permits"
+    }
+
+
+def _expire(lock: LockRow, over: list[Hold]) -> None:
+    for hold in over:
+        if hold.claimed:  # else its attempt may ask again, and joins at the tail
+            lock.ended.remember(hold.attempt, "expired", hold.end)
+    ended = [lease for token in dict.fromkeys(hold.token for hold in over) if (lease := _over(lock, token))]
+    for last in ended:
+        if last.claimed and last.terms.delay:
+            lock.shut(last, last.end + micros(last.terms.delay))
+    lock.remove_holds(over)
+    for last in ended:
+        lock.record("expired", owner=last.owner, token=last.token, operation=last.terms.operation)
+        if last.terms.operation and last.claimed:
+            operations.fail(lock, last, "the lease expired")
+
+
+def _over(lock: LockRow, token: int) -> Hold | None:
+    """Return the hold of a lease that ended last, if its end has come."""
+    last = max(lock.holds.lease(token), key=lambda hold: (hold.end, hold.claimed))
+    return last if last.end <= lock.now else None
+
+
+def grant(lock: LockRow, request: Acquire) -> Hold:
+    """Give the lock to a request."""
+    end = lock.now + micros(request.ttl)
+    hold = Hold(
+        request.attempt,
+        request.owner,
+        lock.next_token(),
+        request.terms,
+        True,
+        end,
+        lock.now,
+        *_place(request.client),
+    )
+    lock.put_hold(hold)
+    lock.record("granted", owner=request.owner, operation=request.terms.operation)
+    return hold
+
+
+def enter(lock: LockRow, request: Acquire, lease: Hold) -> Hold:
+    """Add a hold to a lease of the same owner, on the terms of the lease: what is exclusive stays so."""
+    hold = Hold(
+        request.attempt,
+        lease.owner,
+        lease.token,
+        lease.terms,
+        True,
+        lock.now + micros(request.ttl),
+        lease.granted_at,
+        *_place(request.client),
+    )
+    lock.put_hold(hold)
+    return hold
+
+
+def grant_head(lock: LockRow, *, head_changed: bool = False) -> str | None:
+    """Grant the head of the queue as long as it fits; return the owner of who was first.
+
+    A lock that is pinned stays free until the pin is gone. *head_changed*: another one is head than before,
+    or what it waits for has changed, so that it may have to know.
+    """
+    tickets = lock.tickets
+    if not tickets.count or (lock.pinned and lock.owner is None and not head_changed):
+        return None
+    before, winner = tickets.count, None
+    while (head := tickets.prune()) and lock.fits(head.terms):
+        tickets.remove(head.number)
+        lock.put_hold(
+            Hold(
+                head.attempt,
+                head.owner,
+                lock.next_token(),
+                head.terms,
+                False,
+                lock.now + head.claim,
+                lock.now,
+                head.instance,
+                head.host,
+                head.pid,
+            )
+        )
+        lock.record("handed_over", owner=head.owner, operation=head.terms.operation)
+        lock.signal(head.instance, Signal("granted", lock.key, head.attempt))
+        winner = winner or head.owner
+    if head_changed or tickets.count < before:
+        tell_head(lock)
+    return winner
+
+
+def remove(lock: LockRow, holds: list[Hold]) -> str | None:
+    """Remove holds, and grant the head as long as it fits; return the owner of who was first."""
+    head = lock.tickets.head()
+    watched = lock.end_for(head.terms) if head else 0
+    lock.remove_holds(holds)
+    sooner = head is not None and lock.owner is not None and lock.end_for(head.terms) < watched
+    return grant_head(lock, head_changed=sooner)
+
+
+def remove_ticket(lock: LockRow, number: int) -> None:
+    """Remove a ticket; whoever was behind it may fit."""
+    head = lock.tickets.head()
+    lock.tickets.remove(number)
+    if head and head.number == number:
+        grant_head(lock, head_changed=True)
+
+
+def drop_dead_tickets(lock: LockRow, limit: int) -> int:
+    """Remove at most *limit* dead tickets, wherever in the queue; return how many there were."""
+    head = lock.tickets.head()
+    if head is None:  # they have left since somebody looked
+        return 0
+    dead = lock.tickets.find_dead(limit)
+    for number in dead:
+        lock.tickets.remove(number)
+    if head.number in dead:
+        grant_head(lock, head_changed=True)
+    return len(dead)
+
+
+def tell_head(lock: LockRow) -> None:
+    """Tell the head to watch what is held, if it ends before the head's next heartbeat can tell it."""
+    head = lock.tickets.head()
+    if head and lock.end_for(head.terms) - lock.now < head.claim:  # heartbeats come more often than that
+        expires_in = lock.expires_in(head.terms)
+        lock.signal(head.instance, Signal("head", lock.key, head.attempt, expires_in))
+
+
+def call_head(lock: LockRow) -> None:
+    """Have the head ask, where there is room for it now but it cannot be granted yet."""
+    head = lock.tickets.head()
+    if head and lock.has_room_for(head.terms):
+        lock.signal(head.instance, Signal("granted", lock.key, head.attempt))
+
+
+def _place(client: Client) -> tuple[str, str, int]:
+    return client.instance, client.host, client.pid
