@@ -50,7 +50,7 @@ def test_readers_are_together_and_a_writer_is_alone(stage: Stage) -> None:
 def test_a_writer_that_gives_up_lets_the_readers_in(stage: Stage) -> None:
     reader, writer, late = stage.actor("reader"), stage.actor("writer"), stage.actor("late")
     lease = reader.call(stage.locks.acquire, "table", mode="shared")
-    writing = writer.start(stage.locks.acquire, "table", timeout=1.0)
+    writing = writer.start(stage.locks.acquire, "table", timeout=2.5)
     stage.until_waiting("table", 1)
     reading = late.start(stage.locks.acquire, "table", mode="shared")
     with pytest.raises(LockTimeout):
@@ -158,7 +158,7 @@ def test_an_upgrade_is_refused_with_an_explanation(stage: Stage) -> None:
 
 
 def test_a_shared_lease_is_renewed_and_cannot_be_fenced(stage: Stage) -> None:
-    lease = stage.call(stage.locks.acquire, "table", mode="shared", ttl=1.0)
+    lease = stage.call(stage.locks.acquire, "table", mode="shared", ttl=2.0)
     before = lease._kept.trusted_until
     eventually(lambda: lease._kept.trusted_until > before)
     with pytest.raises(SettingsError, match="only an exclusive lease"):
