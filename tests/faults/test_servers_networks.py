@@ -6,6 +6,7 @@ same grant, and nothing is left behind for longer than its ttl.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -93,9 +94,12 @@ def line(request: pytest.FixtureRequest, address: tuple[str, Server]) -> Iterato
 
 def warm_up(line: Line) -> Any:
     """Have a connection, so that what comes next is a request on it and not a log-in."""
-    lease = line.stage.call(line.stage.locks.acquire, "warm", ttl=60)
+    locks = line.stage.locks
+    lease = line.stage.call(locks.acquire, "warm", ttl=60)
+    # Until the keeper has made its first round: it would else have that connection when we want it.
+    eventually(lambda: math.isfinite(locks._keeping._wake_at))
     line.stage.call(lease.release)
-    return line.stage.locks
+    return locks
 
 
 # The line is cut.
