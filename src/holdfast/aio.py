@@ -38,6 +38,7 @@ from holdfast.core.requests import (
 )
 from holdfast.core.settings import Seconds, Settings, seconds
 from holdfast.masking import block_signals
+from holdfast.operations import countdown
 from holdfast.options import (
     Guard,
     HoldOptions,
@@ -132,14 +133,10 @@ class AsyncHoldfast(BaseClient):
         *do* and *ready* may be functions or coroutine functions.
         """
         check_options(options, WaitOptions)
-        timeout = options.get("timeout")
-        until = None if timeout is None else boot_time() + seconds(timeout, "timeout")
+        left = countdown(options)
 
         def operation() -> AsyncOperation:
-            left = options.copy()
-            if until is not None:
-                left["timeout"] = max(until - boot_time(), 0.0)
-            return AsyncOperation(self, key, exclusive=exclusive, max_attempts=max_attempts, options=left)
+            return AsyncOperation(self, key, exclusive=exclusive, max_attempts=max_attempts, options=left())
 
         return await run_once(operation, do, ready)
 

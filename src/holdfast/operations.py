@@ -35,7 +35,7 @@ class BaseOperation:
         self._companion_key = companion_of(self.key) if exclusive else None
         self._max_attempts = max_attempts
         self._options = options
-        self._until = _deadline(options)
+        self._left = countdown(options)
         self._lease: BaseLease | None = None
         self._result = self._text = "null"
         self._failed: str | None = None
@@ -90,13 +90,6 @@ class BaseOperation:
         else:
             self._lease = got
 
-    def _companion_options(self) -> WaitOptions:
-        """Return how to take the lock that all exclusive operations on our resource share."""
-        options = self._options.copy()
-        if self._until is not None:
-            options["timeout"] = max(self._until - boot_time(), 0.0)
-        return options
-
     def _pass_on(self, result: Any) -> errors.SettingsError | None:
         """Succeed, with null if the result cannot be passed on; return why it cannot."""
         try:
@@ -149,7 +142,7 @@ class Operation(BaseOperation):
                 self._take(self._client._obtain(wish))  # noqa: SLF001
                 if self._lease is not None and self._companion_key is not None:
                     # Before it is entered: an interrupt may hit right after that.
-                    self._companion = self._client.hold(self._companion_key, **self._companion_options())
+                    self._companion = self._client.hold(self._companion_key, **self._left())
                     self._companion.__enter__()
                     self._lease.check()  # it may have been lost while we waited
                 return self
@@ -257,6 +250,12 @@ def as_failure(error: object) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")[:LARGEST_ERROR]
 
 
-def _deadline(options: WaitOptions) -> float | None:
+def countdown(options: WaitOptions) -> Callable[[], WaitOptions]:
+    """Return what returns *options* with as much of their timeout as is left then, counted from now."""
     timeout = options.get("timeout")
-    return None if timeout is None else boot_time() + seconds(timeout, "timeout")
+    until = None if timeout is None else boot_time() + seconds(timeout, "timeout")
+
+    def left() -> WaitOptions:
+        return options if until is None else {**options, "timeout": max(until - boot_time(), 0.0)}
+
+    return left

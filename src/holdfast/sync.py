@@ -35,7 +35,7 @@ from holdfast.core.requests import (
     Withdraw,
 )
 from holdfast.core.settings import Seconds, Settings, seconds
-from holdfast.operations import Operation, run_once
+from holdfast.operations import Operation, countdown, run_once
 from holdfast.options import (
     Guard,
     HoldOptions,
@@ -165,14 +165,10 @@ class Holdfast(BaseClient):
         passed something on. The other options are those of `operation`.
         """
         check_options(options, WaitOptions)
-        timeout = options.get("timeout")
-        until = None if timeout is None else boot_time() + seconds(timeout, "timeout")
+        left = countdown(options)
 
         def operation() -> Operation:
-            left = options.copy()
-            if until is not None:
-                left["timeout"] = max(until - boot_time(), 0.0)
-            return Operation(self, key, exclusive=exclusive, max_attempts=max_attempts, options=left)
+            return Operation(self, key, exclusive=exclusive, max_attempts=max_attempts, options=left())
 
         return run_once(operation, do, ready)
 

@@ -3,39 +3,12 @@
 import json
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
-from holdfast import Holdfast, LeaseLost
-
-HOLDFAST = [sys.executable, "-m", "holdfast"]
-
-
-@pytest.fixture
-def url(tmp_path, monkeypatch):
-    url = f"sqlite:///{tmp_path / 'locks.db'}"
-    monkeypatch.setenv("HOLDFAST_URL", url)
-    return url
-
-
-@pytest.fixture
-def locks(url):
-    with Holdfast(url, ttl=30) as locks:
-        yield locks
-
-
-def holdfast(*args, **options):
-    return subprocess.run(
-        [*HOLDFAST, *args], capture_output=True, text=True, timeout=20, check=False, **options
-    )
-
-
-def output(*args):
-    done = holdfast(*args)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+from holdfast import LeaseLost
+from tests.e2e.support import HOLDFAST, holdfast, output
 
 
 def words(text):
@@ -224,3 +197,12 @@ def test_break_takes_a_shared_lock_from_all_or_from_one(locks):
     for lease in leases:
         with pytest.raises(LeaseLost):
             lease.release()
+
+
+def test_break_says_that_others_still_have_it(locks):
+    first = locks.acquire("table", mode="shared", owner="first")
+    locks.acquire("table", mode="shared", owner="second")
+    told = output("break", "table", "--reason", "stuck", "--token", str(first.token), "--yes")
+    assert "first" in told
+    assert told.rstrip().endswith("others have it")
+    assert output("break", "table", "--reason", "stuck", "--yes").rstrip().endswith("it is free now")

@@ -20,33 +20,7 @@ from holdfast import Holdfast, LeaseLost, __version__
 from holdfast.cli.ls import fitted
 from holdfast.cli.options import duration
 from holdfast.cli.output import cut, duration_text, table, width_of
-
-HOLDFAST = [sys.executable, "-m", "holdfast"]
-
-
-@pytest.fixture
-def url(tmp_path, monkeypatch):
-    url = f"sqlite:///{tmp_path / 'locks.db'}"
-    monkeypatch.setenv("HOLDFAST_URL", url)
-    return url
-
-
-@pytest.fixture
-def locks(url):
-    with Holdfast(url, ttl=30) as locks:
-        yield locks
-
-
-def holdfast(*args, **options):
-    return subprocess.run(
-        [*HOLDFAST, *args], capture_output=True, text=True, timeout=20, check=False, **options
-    )
-
-
-def output(*args):
-    done = holdfast(*args)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+from tests.e2e.support import HOLDFAST, holdfast, output
 
 
 def at_terminal(args, keys=b"", columns=80):

@@ -14,22 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast
-
-HOLDFAST = [sys.executable, "-m", "holdfast"]
-
-
-@pytest.fixture
-def url(tmp_path, monkeypatch):
-    url = f"sqlite:///{tmp_path / 'locks.db'}"
-    monkeypatch.setenv("HOLDFAST_URL", url)
-    return url
-
-
-@pytest.fixture
-def locks(url):
-    with Holdfast(url) as locks:
-        yield locks
+from tests.e2e.support import HOLDFAST
 
 
 def run(*args):

@@ -75,17 +75,23 @@ def call(args: argparse.Namespace) -> int:
             if token == tokens[-1] and (view := locks.inspect(key)):  # of many, only the first are shown
                 shown = (holder.token for holder in view.holders)
                 tokens += [each for each in shown if each <= newest and each not in tokens]
+        left = locks.inspect(key)
     if not any(answers):
         which = f"the lease with token {tokens[0]} is" if len(tokens) == 1 else "all those leases are"
         raise errors.NotHeld(key, f"{which} over")
     for broken in filter(None, answers):
-        print(json.dumps({"key": key, **as_dict(broken)}) if args.json else _told(key, broken))
+        is_free = left is None or left.state != "held"
+        print(
+            json.dumps({"key": key, **as_dict(broken)}) if args.json else _told(key, broken, is_free=is_free)
+        )
     return 0
 
 
-def _told(key: str, broken: Broken) -> str:
+def _told(key: str, broken: Broken, *, is_free: bool) -> str:
     loser = broken.holder
-    now = f"{clean(broken.next)} has it now" if broken.next else "it is free now"
+    now = "it is free now" if is_free else "others have it"
+    if broken.next:
+        now = f"{clean(broken.next)} has it now"
     return (
         f"{clean(loser.owner)} (host {clean(loser.host)}, pid {loser.pid}) has lost {key!r} after"
         f" {duration_text(loser.held_for)} (token {loser.token}); {now}"
