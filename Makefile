@@ -5,18 +5,28 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.bench-ready
+SERVER := $(VENV)/.server-ready
+
+PORT ?= 7373
+FILE ?= locks.db
 
 SEEDS ?= 1000
 START ?= 0
 STORE ?= both
 
 .DEFAULT_GOAL := help
-.PHONY: help run test servers lint simulate mutants bench clean
+.PHONY: help run demo show test servers lint simulate mutants bench clean
 
 help: ## show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: ## watch real processes contend for a lock in an SQLite file; needs nothing but Python
+run: $(SERVER) ## start the lock server and its dashboard on an SQLite file: PORT=7373 FILE=locks.db
+	@$(BIN)/holdfast serve --url 'sqlite:///$(FILE)' --port $(PORT)
+
+demo: $(SERVER) ## the same with lively traffic to watch in the dashboard, on a temporary file: PORT=7373
+	@$(BIN)/holdfast demo --server --port $(PORT)
+
+show: ## watch real processes contend for a lock in the terminal; needs nothing but Python
 	@PYTHONPATH=src $(PYTHON) -m holdfast demo
 
 test: lint servers ## run everything CI runs
@@ -60,6 +70,12 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) || { \
 	    echo "installing the venv module"; rm -rf $(VENV); \
 	    apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV); }
+
+# What serves, without the tools of who develops it.
+$(SERVER): pyproject.toml | $(VENV)/bin/python
+	@echo "installing holdfast[server] into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[server]'
+	@touch $@
 
 $(READY): pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'

@@ -24,6 +24,10 @@ SECTIONS = {
     "renewal": "bench.renewal",
     "import": "bench.importing",
     "crash": "bench.crash",
+    "http": "bench.http_pairs",
+    "http-handover": "bench.http_handover",
+    "http-client": "bench.http_client",
+    "http-streams": "bench.http_streams",
 }
 ON_REQUEST = {"queueing": "bench.queueing"}
 

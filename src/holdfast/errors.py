@@ -210,6 +210,39 @@ class StoreCorrupt(StoreError):
     """The store's data are damaged or are not what they should be."""
 
 
+class AccessDenied(StoreError):
+    """A server knows who asks, and that they may not do this."""
+
+
+class NotAuthenticated(AccessDenied):
+    """A server wants an access token, and got none, or one that is not valid (any more)."""
+
+
+class LimitExceeded(StoreError):
+    """A server allows each of its users only so much of something. Asking again does not help by itself."""
+
+    def __init__(self, limit: str, most: float, detail: str | None = None) -> None:
+        self.limit = limit
+        self.most = most
+        super().__init__(detail or f"{limit}: at most {most:g} are allowed")
+
+
+class TooManyRequests(StoreUnavailable):
+    """A server was asked too often, and did not do it. Worth asking again after a while."""
+
+    def __init__(self, retry_after: float, detail: str | None = None) -> None:
+        self.retry_after = retry_after
+        super().__init__(detail or f"asked too often; try again in {retry_after:.1f} s")
+
+
+class RequestRefused(StoreError):
+    """A server could not make sense of a request: no such route, no JSON, too large, too slow."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        self.status = status
+        super().__init__(detail)
+
+
 CODES: dict[type[HoldfastError], tuple[int, int]] = {
     # class: (exit code of the command line, HTTP status)
     LockTimeout: (75, 409),  # EX_TEMPFAIL: try again later
@@ -228,6 +261,11 @@ CODES: dict[type[HoldfastError], tuple[int, int]] = {
     SchemaMismatch: (79, 500),
     StoreMisconfigured: (79, 500),
     StoreCorrupt: (74, 500),  # EX_IOERR
+    AccessDenied: (67, 403),
+    NotAuthenticated: (67, 401),
+    LimitExceeded: (72, 429),
+    TooManyRequests: (69, 429),
+    RequestRefused: (65, 400),  # EX_DATAERR; its own status says more
     StoreError: (74, 500),
     HoldfastError: (70, 500),  # EX_SOFTWARE
 }
@@ -235,4 +273,13 @@ CODES: dict[type[HoldfastError], tuple[int, int]] = {
 
 def exit_code(error: HoldfastError) -> int:
     """Return the command line's exit code for *error*."""
-    return next(CODES[kind][0] for kind in type(error).__mro__ if kind in CODES)
+    return _codes(error)[0]
+
+
+def http_status(error: HoldfastError) -> int:
+    """Return the status of a server's answer for *error*."""
+    return error.status if isinstance(error, RequestRefused) else _codes(error)[1]
+
+
+def _codes(error: HoldfastError) -> tuple[int, int]:
+    return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)

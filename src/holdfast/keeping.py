@@ -53,7 +53,9 @@ class KeeperThread:
         self._wake_at = math.inf  # when the thread will look again by itself
         self._swept_up_to = ""
         self._sweep_at = math.inf
-        if settings.sweep_every is not None:  # clients of one fleet should not all sweep at once
+        if (
+            settings.sweep_every is not None and not store.traits.swept
+        ):  # clients of one fleet should not all sweep at once
             self._sweep_at = boot_time() + settings.sweep_every * (0.5 + random.random())
 
     def keep(self, grant: Grant, *, asked: float, max_hold: float | None, renew: bool) -> Kept:

@@ -1,4 +1,4 @@
-"""Who may import whom: errors ← core ← stores ← clients ← cli; `testing` sees all, and nobody sees it."""
+"""Who may import whom: errors ← core ← stores ← clients, server ← cli. `testing` sees all; nobody sees it."""
 
 import ast
 import subprocess
@@ -11,21 +11,37 @@ import holdfast
 
 ROOT = Path(holdfast.__file__).parent
 
-CLIENTS = {"holdfast.client", "holdfast.sync", "holdfast.aio", "holdfast.stdlock", "holdfast.keeping"}
-CLIENTS |= {"holdfast.exits", "holdfast.identity", "holdfast.options", "holdfast.cli"}
+STORES = {"memory", "sqlite", "postgres", "mysql", "http"}
+CLIENTS = {
+    "client",
+    "sync",
+    "sync_leases",
+    "aio",
+    "aio_leases",
+    "leases",
+    "stdlock",
+    "keeping",
+    "exits",
+    "options",
+}
+CLIENTS |= {"operations", "aio_operations", "several", "aio_several", "Holdfast", "AsyncHoldfast"}
+ABOVE_STORES = {f"holdfast.{name}" for name in ("identity", "server", "cli", "testing", *CLIENTS)}
 FORBIDDEN = {
     "errors.py": {"holdfast"},
     "clock.py": {"holdfast"},
     "log.py": {"holdfast"},
-    "core": {"holdfast.stores", "holdfast.clock", "holdfast.testing", *CLIENTS},
-    "stores": {"holdfast.testing", *CLIENTS},
-    "stores/memory": {"holdfast.stores.sqlite"},
-    "stores/sqlite": {"holdfast.stores.memory"},
+    "core": {"holdfast.stores", "holdfast.clock", *ABOVE_STORES},
+    "stores": ABOVE_STORES,
+    **{f"stores/{name}": {f"holdfast.stores.{other}" for other in STORES - {name}} for name in STORES},
+    "stores/sql": {f"holdfast.stores.{name}" for name in STORES},
+    "server": {f"holdfast.{name}" for name in ("cli", "testing", *CLIENTS)},
     "cli": {"holdfast.testing"},
-    "client.py": {"holdfast.sync", "holdfast.aio", "holdfast.cli", "holdfast.testing"},
-    "sync.py": {"holdfast.aio", "holdfast.cli", "holdfast.testing", "asyncio"},
-    "aio.py": {"holdfast.sync", "holdfast.cli", "holdfast.testing"},
+    "client.py": {"holdfast.sync", "holdfast.aio", "holdfast.server", "holdfast.cli", "holdfast.testing"},
+    "sync.py": {"holdfast.aio", "holdfast.server", "holdfast.cli", "holdfast.testing", "asyncio"},
+    "aio.py": {"holdfast.sync", "holdfast.server", "holdfast.cli", "holdfast.testing"},
 }
+SERVER_MAY = {"core", "errors", "clock", "log", "identity", "masking", "server", "__version__"}
+SERVER_MAY_OF_STORES = {"open_store", "default_url", "shown", "base"}  # whichever store it is, behind its url
 
 
 def imports(file: Path) -> set[str]:
@@ -52,6 +68,13 @@ def crossings(files: list[Path], forbidden: set[str]) -> list[str]:
     ]
 
 
+def loaded_by(statement: str) -> set[str]:
+    """Return the modules that are there after *statement*, in a Python of its own."""
+    code = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
 @pytest.mark.parametrize("part", FORBIDDEN)
 def test_a_layer_does_not_look_up(part):
     place = ROOT / part
@@ -60,6 +83,25 @@ def test_a_layer_does_not_look_up(part):
     # A bare "holdfast" stands for anything of ours but the names that a package module must import.
     forbidden = FORBIDDEN[part]
     assert crossings(files, forbidden) == []
+
+
+def test_every_store_is_among_the_layers():
+    packages = {file.parent.name for file in (ROOT / "stores").glob("*/__init__.py")}
+    assert packages - {"sql"} == STORES
+
+
+def test_the_server_knows_no_store_by_name_and_no_client():
+    """It is as one client of whatever store its url names, and works like all others: by requests."""
+    strange = [
+        f"{file.relative_to(ROOT)} imports {name}"
+        for file in sorted((ROOT / "server").rglob("*.py"))
+        for name in sorted(imports(file))
+        if name.startswith("holdfast.")
+        for layer, _, rest in [name.removeprefix("holdfast.").partition(".")]
+        if layer not in SERVER_MAY
+        and not (layer == "stores" and rest.partition(".")[0] in {"", *SERVER_MAY_OF_STORES})
+    ]
+    assert strange == []
 
 
 def test_nothing_but_tests_imports_the_testing_kit():
@@ -74,7 +116,19 @@ def test_a_crossing_would_be_noticed(tmp_path):
 
 
 def test_importing_holdfast_loads_no_driver_and_no_event_loop():
-    code = "import sys, holdfast; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"sqlite3", "asyncio", "socket", "logging", "dataclasses", "urllib.parse", "importlib.metadata"}
-    assert heavy & set(loaded.stdout.split()) == set()
+    heavy |= {"http.client", "ssl", "httptools", "uvloop", "holdfast.server", "holdfast.stores.http"}
+    assert heavy & loaded_by("import holdfast") == set()
+
+
+def test_commands_that_serve_nobody_load_no_server():
+    heavy = {"httptools", "uvloop", "asyncio", "http.client", "ssl"}
+    loaded = loaded_by("import holdfast.cli")
+    assert {name for name in loaded if name in heavy or name.startswith("holdfast.server.http")} == set()
+
+
+def test_a_client_of_a_server_needs_no_more_than_python():
+    """The extra is for those who serve; those who ask install nothing."""
+    loaded = loaded_by("import holdfast.stores.http")
+    assert {name for name in loaded if name.partition(".")[0] in ("httptools", "uvloop", "asyncio")} == set()
+    assert not any(name.startswith("holdfast.server") for name in loaded)

@@ -217,7 +217,7 @@ def test_an_error_in_on_lost_is_logged_and_the_other_leases_are_kept(
 
     told = Listener(fail)
     stage.call(stage.locks.acquire, "first", ttl=60, on_lost=told)
-    second = stage.call(stage.locks.acquire, "second", ttl=0.4)
+    second = stage.call(stage.locks.acquire, "second", ttl=2)
     with caplog.at_level(logging.ERROR, "holdfast"):
         stage.call(stage.locks.break_lock, "first", reason="stuck")
         told.wait()
@@ -234,7 +234,7 @@ def test_sys_exit_in_on_lost_does_not_end_the_keeper(stage: Stage) -> None:
     """A natural thing to write, and in a thread it ends that thread without a word."""
     told = Listener(lambda: sys.exit("lost it"))
     stage.call(stage.locks.acquire, "first", ttl=60, on_lost=told)
-    second = stage.call(stage.locks.acquire, "second", ttl=0.4)
+    second = stage.call(stage.locks.acquire, "second", ttl=2)
     stage.call(stage.locks.break_lock, "first", reason="stuck")
     told.wait()
     before = second._kept.trusted_until

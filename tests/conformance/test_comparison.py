@@ -28,6 +28,20 @@ def test_sqlite_answers_as_memory_does(tmp_path: Path, history, block: int) -> N
         sqlite.close()
 
 
+@pytest.mark.parametrize("history", ["all", "notable"])
+@pytest.mark.parametrize("block", range(SEEDS // BLOCK // 2))
+def test_sqlite_answers_groups_as_memory_answers_one_after_the_other(
+    tmp_path: Path, history, block: int
+) -> None:
+    """A group is one transaction, and nobody can tell by its answers."""
+    options = StoreOptions(CLIENT, history)
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        sqlite = SQLiteStore(tmp_path / f"{seed}.db", options)
+        sqlite.open()
+        compare(MemoryStore(options), sqlite, seed=seed, steps=STEPS // 8, client=CLIENT, groups=16)
+        sqlite.close()
+
+
 class Wrong(MemoryStore):
     """A store with a mistake in it."""
 
@@ -60,6 +74,11 @@ def test_a_difference_is_reported_with_what_it_takes_to_replay_it(mistake: str) 
     assert "other " in report
     past = report.partition("the last steps")[2]
     assert 1 <= past.count(" -> ") <= 5
+
+
+def test_a_difference_in_a_group_is_reported() -> None:
+    with pytest.raises(AssertionError, match="the stores disagree"):
+        compare(MemoryStore(StoreOptions(CLIENT)), Wrong("token"), seed=7, client=CLIENT, groups=8)
 
 
 def test_the_same_seed_asks_the_same_questions() -> None:

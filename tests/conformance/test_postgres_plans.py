@@ -71,6 +71,10 @@ VALUES: dict[str, Any] = {
     "text": "null",
     "feed": 1,
     "last": 1,
+    "id": "id-7",
+    "name": "ci",
+    "digest": "0",
+    "rights": "[]",
 }
 
 
@@ -78,7 +82,7 @@ SORTS_ALL = re.compile(r"Sort  \(.*\n.*Sort Key.*\n(?:.*Subquery Scan.*\n)?+(?!.
 MEANT = {  # indexes that are for few statements, and would be a slow way for all others
     "by_owner": {"list_by_owner", "is_waited_for", "wanted_by"},
     "by_expiry": {"sweep_expired", "count_held"},
-    "by_time": {"delete_ended", "delete_outcomes"},
+    "by_time": {"delete_ended", "delete_outcomes", "delete_access"},
     "_at_idx": {"delete_history", "feed_place"},  # hardly two events have the same microsecond
     "_feed_idx": {"feed_read"},
     "_at_lock_key_number_idx": {"feed_new"},
@@ -91,7 +95,9 @@ def connection(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
     with Holdfast(f"{postgres_url}?apply_schema=yes"):
         pass
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(postgres._SESSION.replace("'8s'", "'60s'").encode())
+        # Filling takes long, and the server may be vacuuming what was filled when it is analysed.
+        patient = postgres._SESSION.replace("'8s'", "'60s'").replace("'500ms'", "'60s'")
+        connection.execute(patient.encode())
         yield connection
 
 
@@ -115,6 +121,7 @@ def fill(connection: psycopg.Connection[Any], rows: int, others: int) -> None:
         ),
         ("ended", "lock_key, attempt, why, until_at", "'key:' || n, 'e-' || n, 'released', n"),
         ("outcomes", "lock_key, token, succeeded, text, until_at", "'key:' || n, n, true, 'null', n"),
+        ("access", "id, name, digest, rights, created_at, expires_at", "'id-' || n, 'ci', '0', '[]', 1, n"),
         (
             "history",
             "lock_key, number, kind, at, token, feed",

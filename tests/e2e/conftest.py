@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
+from tests.e2e.browsing import browser, page, server  # noqa: F401
 
 
 @pytest.fixture

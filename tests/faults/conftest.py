@@ -8,17 +8,38 @@ import pytest
 
 from holdfast.stores import _BUILT_IN
 from tests.faults.processes import House
+from tests.servers.lock_server import LockServer
 
 SERVERS = ["postgres", *(["mariadb"] if "mysql" in _BUILT_IN else [])]
 
 
-@pytest.fixture(params=["sqlite", *SERVERS])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a fresh store that processes share."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/locks.db"
-    url: str = request.getfixturevalue(f"{request.param}_locks")
+STORES = ["sqlite", *SERVERS]
+
+
+def fresh(request: pytest.FixtureRequest, kind: str, folder: Path) -> str:
+    """Return the address of a fresh store of that kind."""
+    if kind == "sqlite":
+        return f"sqlite:///{folder}/locks.db"
+    url: str = request.getfixturevalue(f"{kind}_locks")
     return url
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a fresh store that processes share."""
+    return fresh(request, request.param, tmp_path)
+
+
+@pytest.fixture(params=[*STORES, *(f"http-{kind}" for kind in STORES)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The same, or the address of a lock server in front of one."""
+    way, _, kind = request.param.rpartition("-")
+    store = fresh(request, kind, tmp_path)
+    if not way:
+        yield store
+        return
+    with LockServer(store, tmp_path / "server.log", "--log-level", "warning") as server:
+        yield server.url
 
 
 @pytest.fixture

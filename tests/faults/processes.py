@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 from holdfast import Holdfast, LockView, Settings
 from holdfast.stores.sql.options import split_url
+from tests.servers.lock_server import store_behind
 
 PATIENCE = 40.0  # seconds until a test gives up on something that should happen soon
 
@@ -286,6 +287,7 @@ def nobody_can_write(url: str) -> Iterator[Callable[[], None]]:
 
     Gives a function that ends it, for those who cannot wait for the end of the block.
     """
+    url = store_behind(url)
     scheme = url.partition(":")[0]
     connection: Any
     if scheme == "sqlite":

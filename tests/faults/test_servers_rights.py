@@ -9,7 +9,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast import DeadlockDetected, Holdfast
+from holdfast import DeadlockDetected, Holdfast, StoreMisconfigured
+from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess
+from holdfast.core.data import replace
+from holdfast.core.requests import Sweep
+from holdfast.stores import open_store
+from holdfast.stores.base import StoreOptions
+from holdfast.testing.conformance import CLIENT
 from tests.clients.support import PATIENCE, QUICK, eventually
 from tests.faults.conftest import SERVERS
 from tests.servers.fixtures import with_tables
@@ -18,16 +24,16 @@ PAGES = Path(__file__).parents[2] / "docs" / "howto"
 NAMES = {"postgres": "postgresql.md", "mariadb": "mysql.md"}
 
 
-def grants(store: str, database: str, account: str) -> list[str]:
-    """Return what a page says that clients need, for this database and account."""
+def grants(store: str, database: str, account: str, role: str = "locks_client") -> list[str]:
+    """Return what a page says that clients need, or a server besides, for this database and account."""
     text = (PAGES / NAMES[store]).read_text("utf-8")
     block = next(
         found for found in re.findall(r"```sql\n(.*?)```", text, re.DOTALL) if "locks_client" in found
     )
     statements = re.sub(r"--.*", "", block).split(";")
-    wanted = [each.strip() for each in statements if "locks_client" in each]
+    wanted = [each.strip() for each in statements if role in each]
     return [
-        re.sub(r"locks_client(@'%')?", account, each)
+        re.sub(rf"{role}(@'%')?", account, each)
         .replace("DATABASE app", f"DATABASE {database}")
         .replace("app.", f"{database}.")
         for each in wanted
@@ -35,24 +41,37 @@ def grants(store: str, database: str, account: str) -> list[str]:
 
 
 @pytest.fixture(params=SERVERS)
-def url(request: pytest.FixtureRequest) -> str:
+def account(request: pytest.FixtureRequest) -> Account:
     """A database with tables, as an account sees it that has the rights of the page."""
-    store = request.param
-    server = request.getfixturevalue(f"{store}_server")
-    owned = request.getfixturevalue(f"{store}_url")
-    with_tables(owned)
-    database = urlsplit(owned).path[1:]
-    name = f"client_{database[-8:]}"
-    account = name if store == "postgres" else f"{name}@'%'"
-    server.execute(f"CREATE ROLE {name} LOGIN" if store == "postgres" else f"CREATE USER {account}")
-    for statement in grants(store, database, account):
-        server.execute(statement, database)
-    if store == "mariadb":
-        server.execute("FLUSH PRIVILEGES")
-    return owned.replace("holdfast@", f"{name}@")
+    return Account(request, request.param)
 
 
-def test_with_the_rights_of_the_page_everything_can_be_done(url: str) -> None:
+class Account:
+    """Somebody who uses a database, with the rights that a page lists."""
+
+    def __init__(self, request: pytest.FixtureRequest, store: str) -> None:
+        self._store = store
+        self._server = request.getfixturevalue(f"{store}_server")
+        owned = request.getfixturevalue(f"{store}_url")
+        with_tables(owned)
+        self._database = urlsplit(owned).path[1:]
+        name = f"client_{self._database[-8:]}"
+        self._account = name if store == "postgres" else f"{name}@'%'"
+        self._server.execute(
+            f"CREATE ROLE {name} LOGIN" if store == "postgres" else f"CREATE USER {self._account}"
+        )
+        self.url = owned.replace("holdfast@", f"{name}@")
+        self.grant("locks_client")
+
+    def grant(self, role: str) -> None:
+        for statement in grants(self._store, self._database, self._account, role):
+            self._server.execute(statement, self._database)
+        if self._store == "mariadb":
+            self._server.execute("FLUSH PRIVILEGES")
+
+
+def test_with_the_rights_of_the_page_everything_can_be_done(account: Account) -> None:
+    url = account.url
     with Holdfast(url, settings=QUICK, history="all") as one, Holdfast(url, settings=QUICK) as two:
         lease = one.acquire("nightly", owner="ann")
         waiting = threading.Thread(target=lambda: two.acquire("nightly", owner="bob").release())
@@ -94,3 +113,29 @@ def test_with_the_rights_of_the_page_everything_can_be_done(url: str) -> None:
         assert one.history("nightly")
         one.sweep()
         assert [view.key for view in one.list("night")] == ["nightly"]
+
+
+def test_only_who_makes_access_tokens_needs_rights_for_them(account: Account) -> None:
+    """A client that may not read them can still sweep; that would have removed those that have ended."""
+    store = open_store(account.url, StoreOptions(CLIENT))
+    store.open()
+    granting = GrantAccess("5f1e00000001", "ci", "0" * 64, ("admin:*",), ttl=0.001)
+    try:
+        with pytest.raises(StoreMisconfigured):
+            store.execute(granting)
+        with pytest.raises(StoreMisconfigured):
+            store.execute(ListAccess())
+        store.execute(Sweep())
+        account.grant("locks_server")
+        store.execute(granting)
+        kept = store.execute(replace(granting, id="5f1e00000002", ttl=None))
+        assert store.execute(granting).expires_at is not None
+        eventually(lambda: store.execute(ListAccess()) == (kept,))
+        assert store.execute(RevokeAccess(kept.id)) == kept
+    finally:
+        store.close()
+    again = open_store(account.url, StoreOptions(CLIENT))
+    again.open()
+    again.execute(Sweep())
+    assert again.execute(RevokeAccess(granting.id)) is None
+    again.close()

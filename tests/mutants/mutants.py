@@ -660,7 +660,7 @@ MUTANTS = (
         "the victim is forgotten",
         "Deadlocks, P6",
         CIRCLES,
-        (("            shard.ended[victim.key, victim.attempt] = ended\n", ""),),
+        (("            shard.ended[key, attempt] = ended\n", ""),),
         test=f"{MEMORY_SUITE}::test_the_victim_is_told_again_if_it_asks_again[sync]",
     ),
     Mutant(

@@ -24,7 +24,11 @@ from pathlib import Path
 from tests.conftest import CI
 from tests.mutants.mutants import MUTANTS, Mutant
 from tests.mutants.servers import SERVER_MUTANTS
+from tests.mutants.serving import SERVING_MUTANTS, SERVING_MUTANTS_ON_SERVERS
 from tests.servers.binaries import PACKAGES, find
+
+LOCAL_MUTANTS = MUTANTS + SERVING_MUTANTS
+REMOTE_MUTANTS = SERVER_MUTANTS + SERVING_MUTANTS_ON_SERVERS
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = {"memory": 60, "sqlite": 40}
@@ -55,7 +59,7 @@ class Verdict:
 
 
 def main(names: list[str]) -> int:
-    known = MUTANTS + (SERVER_MUTANTS if _servers_are_there() else ())
+    known = LOCAL_MUTANTS + (REMOTE_MUTANTS if _servers_are_there() else ())
     chosen = [mutant for mutant in known if not names or any(name in mutant.name for name in names)]
     if not chosen:
         print("there is no such mutant")
@@ -78,8 +82,8 @@ def main(names: list[str]) -> int:
         print(
             f"{verdict.mutant.name:<{width}}  {verdict.mutant.trap:<20}  {caught:<44} {verdict.took:5.1f} s"
         )
-    if known == MUTANTS:
-        print(f"{len(SERVER_MUTANTS)} mutants of the database servers were NOT TESTED")
+    if known == LOCAL_MUTANTS:
+        print(f"{len(REMOTE_MUTANTS)} mutants of the database servers were NOT TESTED")
     survivors = sum(verdict.caught_by is None for verdict in verdicts)
     print(f"{len(verdicts) - survivors} of {len(verdicts)} caught, {time.perf_counter() - started:.0f} s")
     return 1 if survivors else 0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutants.mutants import MUTANTS, Mutant
-from tests.mutants.run import ROOT, plant
-from tests.mutants.servers import SERVER_MUTANTS
+from tests.mutants.mutants import Mutant
+from tests.mutants.run import LOCAL_MUTANTS, REMOTE_MUTANTS, ROOT, plant
 
-ALL = MUTANTS + SERVER_MUTANTS
+ALL = LOCAL_MUTANTS + REMOTE_MUTANTS
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
@@ -20,7 +19,7 @@ def test_mutants_have_names_of_their_own():
     assert len({mutant.name for mutant in ALL}) == len(ALL)
 
 
-@pytest.mark.parametrize("mutant", SERVER_MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [each for each in ALL if each.test], ids=lambda mutant: mutant.name)
 def test_the_test_that_a_mutant_names_exists(mutant: Mutant):
     file, *_, name = mutant.test.partition("[")[0].split("::")
     suite = (ROOT / "src/holdfast/testing/conformance").glob("*.py")

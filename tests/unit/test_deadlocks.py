@@ -1,8 +1,8 @@
 """Who waits for whom, and whether that is a circle. Nobody is accused who could be served one day."""
 
-from holdfast.core.data import replace
+from holdfast.core.data import as_dict, replace
 from holdfast.core.deadlocks import Held, KeyState, Waiting, find
-from holdfast.core.family import PLAIN, Terms
+from holdfast.core.family import PLAIN, Link, Terms
 
 SHARED = Terms(mode="shared")
 
@@ -81,11 +81,15 @@ def test_a_circle_can_have_many():
 def test_a_circle_says_all_about_its_links():
     world = World(k1=(["ann"], ["bob"]), k2=(["bob"], ["ann"]))
     found = find("ann", world)
-    assert [(link.attempt, link.host, link.pid) for link in found.cycle] == [
-        ("ann>k2", "alpha", 101),
-        ("bob>k1", "alpha", 101),
-    ]
+    assert found.cycle == (Link("ann", "k2", "alpha", 101), Link("bob", "k1", "alpha", 101))
     assert found.evidence == {("k1", "ann:k1"), ("k1", "bob>k1"), ("k2", "bob:k2"), ("k2", "ann>k2")}
+
+
+def test_only_the_store_learns_whose_attempt_has_to_go():
+    """Whoever knows an attempt can release what it holds. So the links, which others are told, have none."""
+    found = find("ann", World(k1=(["ann"], ["bob"]), k2=(["bob"], ["ann"])))
+    assert found.victim == ("k2", "ann>k2")
+    assert "ann>k2" not in str(as_dict(found.cycle))
 
 
 def test_nobody_looks_far_for_who_has_nothing_that_is_waited_for():

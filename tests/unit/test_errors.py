@@ -1,13 +1,15 @@
 """Errors: one tree, with fields, messages that help, and codes."""
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
 from holdfast import errors
 from holdfast.core.family import Failure, Link
 from holdfast.core.requests import Holder
-from holdfast.errors import CODES, HoldfastError, exit_code
+from holdfast.errors import CODES, HoldfastError, exit_code, http_status
 
 HOLDER = Holder("worker-7", "alpha", 101, token=8, held_for=3.0)
 TREE = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, HoldfastError)]
@@ -19,7 +21,7 @@ EXAMPLES = [
     errors.ReentryLimit("nightly", owner="ann", holds=3, limit=3),
     errors.UpgradeRefused("nightly", owner="ann"),
     errors.CapacityMismatch("gpu", permits=4, stored=2),
-    errors.DeadlockDetected("b", (Link("ann", "b", "a-1", "alpha", 1), Link("bob", "a", "b-1", "beta", 2))),
+    errors.DeadlockDetected("b", (Link("ann", "b", "alpha", 1), Link("bob", "a", "beta", 2))),
     errors.OperationFailed("pull:x", (Failure("ann", "alpha", 1, 8, "OSError: no"),)),
     errors.Closed("this client"),
     errors.InvalidKey("", "is empty"),
@@ -30,6 +32,11 @@ EXAMPLES = [
     errors.SchemaMismatch("new"),
     errors.StoreMisconfigured("no"),
     errors.StoreCorrupt("bad"),
+    errors.AccessDenied("ci may not break 'nightly'"),
+    errors.NotAuthenticated("no access token was given"),
+    errors.LimitExceeded("waiters", 100, "ci has 100 waiters already"),
+    errors.TooManyRequests(2.5, "slower, please"),
+    errors.RequestRefused(413, "the body is too large"),
     HoldfastError("root"),
 ]
 
@@ -58,6 +65,26 @@ def test_the_exit_code_is_that_of_the_class(error):
     assert exit_code(error) == CODES[type(error)][0]
 
 
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_the_status_is_that_of_the_class_unless_the_error_has_its_own(error):
+    own = getattr(error, "status", None)
+    assert http_status(error) == (own or CODES[type(error)][1])
+    assert (own is None) is not isinstance(error, errors.RequestRefused)
+
+
+def test_the_reference_has_one_table_of_errors_with_their_codes():
+    """Error ↔ exit code ↔ HTTP status, as `CODES` has them, and the fields that each carries."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "errors.md").read_text("utf-8")
+    row = re.compile(r"^\| `(\w+)` \| ([^|]*)\| (\d+) \| (\d+) \| [^|]+\|[^|]*\|$", re.MULTILINE)
+    rows = {name: (fields, int(code), int(status)) for name, fields, code, status in row.findall(page)}
+    assert {name: codes for name, (_, *codes) in rows.items()} == {
+        kind.__name__: list(codes) for kind, codes in CODES.items()
+    }
+    for error in EXAMPLES:
+        fields = re.findall(r"`(\w+)`", rows[type(error).__name__][0])
+        assert set(fields) == set(vars(error)), error
+
+
 def test_an_error_of_a_plugin_has_the_code_of_its_parent():
     class MyStoreIsDown(errors.StoreUnavailable):
         pass
@@ -79,6 +106,11 @@ def test_an_error_of_a_plugin_has_the_code_of_its_parent():
         (errors.SchemaMismatch, errors.StoreError),
         (errors.StoreMisconfigured, errors.StoreError),
         (errors.StoreCorrupt, errors.StoreError),
+        (errors.AccessDenied, errors.StoreError),
+        (errors.NotAuthenticated, errors.AccessDenied),
+        (errors.LimitExceeded, errors.StoreError),
+        (errors.TooManyRequests, errors.StoreUnavailable),  # so it is asked again, after a while
+        (errors.RequestRefused, errors.StoreError),
     ],
 )
 def test_errors_are_what_python_programs_expect(kind, parent):
@@ -166,3 +198,13 @@ def test_a_very_long_key_is_shown_shortened():
 
 def test_closed_says_what_is_closed():
     assert str(errors.Closed("this client")) == "this client is closed; make a new one"
+
+
+def test_a_limit_says_which_and_how_much():
+    assert str(errors.LimitExceeded("waiters", 100)) == "waiters: at most 100 are allowed"
+    assert str(errors.LimitExceeded("waiters", 100, "too many")) == "too many"
+
+
+def test_too_many_requests_say_when_to_come_back():
+    assert str(errors.TooManyRequests(2.5)) == "asked too often; try again in 2.5 s"
+    assert errors.TooManyRequests(2.5, "slower").retry_after == 2.5

@@ -93,7 +93,7 @@ def test_what_is_usual_is_not_kept():
 
 
 def test_failures_and_cycles_are_what_they_were():
-    cycle = (Link("ann", "k1", "a-1", "alpha", 101), Link("bob", "k2", "b-1", "beta", 202))
+    cycle = (Link("ann", "k1", "alpha", 101), Link("bob", "k2", "beta", 202))
     assert load_cycle(json.loads(json.dumps(as_dict(cycle)))) == cycle
     assert load_failures(json.loads(json.dumps(as_dict((FAILURE,))))) == (FAILURE,)
 
@@ -103,4 +103,4 @@ def test_a_failure_says_whose_it_was():
 
 
 def test_a_link_says_who_waits_for_what():
-    assert str(Link("ann", "k1", "a-1", "alpha", 101)) == "ann (host alpha, pid 101) waits for 'k1'"
+    assert str(Link("ann", "k1", "alpha", 101)) == "ann (host alpha, pid 101) waits for 'k1'"

@@ -240,7 +240,7 @@ def test_who_believes_in_another_number_of_permits_is_told_both(clock):
 def test_the_victim_of_a_deadlock_is_told_the_circle(clock):
     plan = plan_for(clock)
     next(plan)
-    cycle = (Link("worker-7", "nightly", "a-1", "alpha", 101),)
+    cycle = (Link("worker-7", "nightly", "alpha", 101),)
     with pytest.raises(DeadlockDetected) as caught:
         plan.send(Deadlocked(cycle))
     assert (caught.value.key, caught.value.cycle) == ("nightly", cycle)

@@ -19,8 +19,10 @@ from holdfast.core.requests import (
     Renew,
     RenewLease,
     Request,
+    Signal,
     Sweep,
     Swept,
+    addressed,
 )
 
 CLIENT = Client("i-1", "alpha", 101)
@@ -69,6 +71,11 @@ def test_a_sweep_keeps_what_was_used_within_the_hour():
     assert Sweep().idle == 3600.0
 
 
+def test_a_holder_that_is_no_process_of_ours_has_no_pid():
+    """Who asks a server by hand, for example."""
+    assert str(Holder("ann", "10.0.0.7", 0, 8, 3.0)) == "ann (host 10.0.0.7) for 3.0 s"
+
+
 def test_a_holder_says_who_where_and_how_long():
     assert str(HOLDER) == "ann (host alpha, pid 101) for 3.2 s"
 
@@ -77,6 +84,15 @@ def test_a_holder_that_has_not_claimed_is_shown_so():
     assert str(replace(HOLDER, claimed=False)) == (
         "ann (host alpha, pid 101) for 3.2 s, handed over and not claimed yet"
     )
+
+
+@pytest.mark.parametrize(
+    ("address", "home", "to"),
+    [("i-1", "i-1", ""), ("i-1/s-7", "i-1", "s-7"), ("", "", ""), ("i-1/", "i-1", "")],
+)
+def test_an_address_is_a_client_or_somebody_behind_it(address, home, to):
+    signal = Signal("granted", "nightly", "a-1", 3.0)
+    assert addressed(address, signal) == (home, replace(signal, to=to))
 
 
 def test_sweeps_add_up():

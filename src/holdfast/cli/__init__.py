@@ -8,17 +8,17 @@ import sys
 from collections.abc import Sequence
 
 from holdfast import __version__, errors
-from holdfast.cli import breaking, demo, ls, resize, run, schema, show, sweep, watch
+from holdfast.cli import breaking, demo, doctor, ls, resize, run, schema, serve, show, sweep, token, watch
 from holdfast.cli.interrupts import Interrupted
 from holdfast.cli.options import USAGE, Parser, add_url
 from holdfast.cli.output import report_log, say
 
-COMMANDS = (run, ls, show, watch, breaking, resize, sweep, schema, demo)
+COMMANDS = (run, ls, show, watch, breaking, resize, sweep, schema, serve, token, doctor, demo)
 BROKEN_PIPE = 141  # as a shell would show a program that SIGPIPE ended
 
 DESCRIPTION = """\
 Locks that hold across threads and processes, kept in SQL: in an SQLite
-file, or in PostgreSQL, MySQL or MariaDB.
+file, or in PostgreSQL, MySQL or MariaDB; or behind a lock server.
 
 The store is given by --url or $HOLDFAST_URL; without either it is a file of
 yours.
@@ -30,6 +30,8 @@ examples:
   holdfast ls                                  who holds what
   holdfast show nightly-report                 one lock, its queue, its history
   holdfast watch 'pull:*'                      what happens, as it happens
+  holdfast serve                               the lock server and its dashboard
+  holdfast doctor                              does everything work?
   holdfast demo                                watch five processes share a lock
 
 'holdfast COMMAND --help' says more about each.

@@ -11,6 +11,7 @@ from holdfast.cli.output import clean, duration_text, holders_of, say
 from holdfast.cli.target import existing
 from holdfast.core import keys
 from holdfast.core.data import as_dict
+from holdfast.core.family import whereabouts
 from holdfast.core.requests import Broken, LockView
 from holdfast.sync import Holdfast
 
@@ -93,7 +94,7 @@ def _told(key: str, broken: Broken, *, is_free: bool) -> str:
     if broken.next:
         now = f"{clean(broken.next)} has it now"
     return (
-        f"{clean(loser.owner)} (host {clean(loser.host)}, pid {loser.pid}) has lost {key!r} after"
+        f"{clean(loser.owner)} ({whereabouts(clean(loser.host), loser.pid)}) has lost {key!r} after"
         f" {duration_text(loser.held_for)} (token {loser.token}); {now}"
     )
 

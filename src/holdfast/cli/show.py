@@ -27,6 +27,7 @@ from holdfast.cli.target import existing
 from holdfast.core import keys
 from holdfast.core.data import as_dict
 from holdfast.core.events import Event
+from holdfast.core.family import whereabouts
 from holdfast.core.requests import Holder, LockView
 from holdfast.sync import Holdfast
 
@@ -95,7 +96,7 @@ def _print_lock(view: LockView, *, colours: bool) -> None:
         return
     holder = view.holder
     line("owner", clean(holder.owner) + ("" if holder.claimed else " (handed over, not claimed yet)"))
-    line("where", f"host {clean(holder.host)}, pid {holder.pid}")
+    line("where", whereabouts(clean(holder.host), holder.pid))
     line("held for", duration_text(holder.held_for) + (f", {view.holds} holds" if view.holds > 1 else ""))
     left = f"ends in {duration_text(view.expires_in)} unless it is renewed"
     if view.state == "held" and not view.holds:
@@ -107,7 +108,7 @@ def _holder_row(holder: Holder) -> tuple[str, ...]:
     return (
         str(holder.token),
         clean(holder.owner),
-        f"host {clean(holder.host)}, pid {holder.pid}",
+        whereabouts(clean(holder.host), holder.pid),
         f"for {duration_text(holder.held_for)}",
         (f"{holder.take} permits" if holder.take > 1 else "")
         + ("" if holder.claimed else " (handed over, not claimed yet)"),
@@ -120,7 +121,7 @@ def _print_queue(view: LockView, *, colours: bool) -> None:
         (
             str(place),
             clean(waiter.owner),
-            f"host {clean(waiter.host)}, pid {waiter.pid}",
+            whereabouts(clean(waiter.host), waiter.pid),
             f"for {duration_text(waiter.waiting_for)}",
         )
         for place, waiter in enumerate(view.waiters, start=1)

@@ -12,6 +12,8 @@ from typing import Any, TypeVar, cast, dataclass_transform
 
 T = TypeVar("T")
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
 
 @dataclass_transform(frozen_default=True)
 def data(cls: type[T]) -> type[T]:
@@ -42,6 +44,8 @@ def replace(value: T, /, **changes: Any) -> T:
 
 def as_dict(value: object) -> Any:
     """Return *value* as dictionaries and lists, ready for JSON."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, tuple | list):
         return [as_dict(each) for each in value]
     if not hasattr(type(value), "_values"):

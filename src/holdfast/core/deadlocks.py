@@ -57,6 +57,7 @@ class Deadlock:
     """A circle: each link waits for the owner of the next, the last for the first, who is the victim."""
 
     cycle: tuple[Link, ...]
+    victim: tuple[str, str]  # the key and the attempt of the first: for the store alone
     evidence: frozenset[tuple[str, str]]  # the holds and tickets it is made of, as (key, attempt)
 
 
@@ -138,8 +139,10 @@ def _circle(owner: str, states: Mapping[str, KeyState], stuck: set[str]) -> Dead
     evidence |= {
         (key, hold.attempt) for key, _ in circle for hold in states[key].holds if hold.owner in stuck
     }
+    key, victim = circle[0]
     return Deadlock(
-        tuple(Link(each.owner, key, each.attempt, each.host, each.pid) for key, each in circle),
+        tuple(Link(each.owner, key, each.host, each.pid) for key, each in circle),
+        (key, victim.attempt),
         frozenset(evidence),
     )
 

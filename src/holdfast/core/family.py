@@ -35,6 +35,11 @@ class Terms:
 PLAIN = Terms()
 
 
+def whereabouts(host: str, pid: int) -> str:
+    """Return where somebody is, in words. Who asks over HTTP by hand is no process that we know of."""
+    return f"host {host}, pid {pid}" if pid else f"host {host}"
+
+
 @data
 class Failure:
     """One attempt at an operation that did not succeed."""
@@ -46,7 +51,7 @@ class Failure:
     error: str
 
     def __str__(self) -> str:
-        return f"{self.owner} (host {self.host}, pid {self.pid}): {self.error}"
+        return f"{self.owner} ({whereabouts(self.host, self.pid)}): {self.error}"
 
 
 @data
@@ -59,16 +64,15 @@ class Outcome:
 
 @data
 class Link:
-    """One part of a deadlock: *owner* has been waiting for *key*, with *attempt*."""
+    """One part of a deadlock: *owner* has been waiting for *key*. Attempts are secrets, and not told."""
 
     owner: str
     key: str
-    attempt: str
     host: str
     pid: int
 
     def __str__(self) -> str:
-        return f"{self.owner} (host {self.host}, pid {self.pid}) waits for {self.key!r}"
+        return f"{self.owner} ({whereabouts(self.host, self.pid)}) waits for {self.key!r}"
 
 
 @data

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Generic, Literal, TypeVar
 
-from holdfast.core.data import data
+from holdfast.core.data import data, replace
 from holdfast.core.events import Event
-from holdfast.core.family import PLAIN, Failure, Link, Mode, Outcome, Terms
+from holdfast.core.family import PLAIN, Failure, Link, Mode, Outcome, Terms, whereabouts
 
 A_co = TypeVar("A_co", covariant=True)
 
@@ -33,7 +33,7 @@ class Request(Generic[A_co]):
 class Client:
     """Where a request comes from: told to whoever has to wait, and where signals are sent."""
 
-    instance: str
+    instance: str  # an address: of a client, or ``home/to`` for somebody behind one; empty: nowhere
     host: str
     pid: int
 
@@ -224,7 +224,7 @@ class Holder:
     take: int = 1  # how many permits
 
     def __str__(self) -> str:
-        text = f"{self.owner} (host {self.host}, pid {self.pid}) for {self.held_for:.1f} s"
+        text = f"{self.owner} ({whereabouts(self.host, self.pid)}) for {self.held_for:.1f} s"
         return text if self.claimed else f"{text}, handed over and not claimed yet"
 
 
@@ -401,6 +401,8 @@ class LockView:
     mode: Mode = "exclusive"
     permits: int = 0  # of a semaphore
     holders: tuple[Holder, ...] = ()  # the first hundred; only when one lock is inspected
+    taken: int = 0  # of the permits, by all who have some
+    operation: bool = False  # whoever has it does an operation
 
 
 @data
@@ -442,3 +444,10 @@ class Signal:
     key: str
     attempt: str
     expires_in: float = 0.0
+    to: str = ""  # for whom behind the client, if its address says so
+
+
+def addressed(address: str, signal: Signal) -> tuple[str, Signal]:
+    """Return the instance of the client that a signal for *address* goes to, and what it is told there."""
+    home, slash, to = address.partition("/")
+    return (home, replace(signal, to=to)) if slash else (address, signal)

@@ -16,6 +16,8 @@ ENTRY_POINTS = "holdfast.stores"
 
 # Imported only when a URL asks for them, so that no driver is loaded in vain.
 _BUILT_IN = {
+    "http": "holdfast.stores.http",
+    "https": "holdfast.stores.http",
     "mariadb": "holdfast.stores.mysql",
     "memory": "holdfast.stores.memory",
     "mysql": "holdfast.stores.mysql",
@@ -81,6 +83,8 @@ def shown(source: Any) -> str:
     place, mark, options = source.partition("?")
     scheme, colon, rest = place.partition("://")
     account, at, where = rest.rpartition("@")
+    if scheme.lower() in ("http", "https"):  # whatever is before the host may be an access token
+        return f"{scheme}{colon}{'***@' if at else ''}{where.partition('#')[0]}"
     if at and ":" in account:
         place = f"{scheme}{colon}{account.partition(':')[0]}:***@{where}"
     return place if "@" in options else f"{place}{mark}{options}"

@@ -6,9 +6,10 @@ methods. Stores know `holdfast.core` and one driver, never each other and never 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from holdfast import errors
 from holdfast.core.data import data
 from holdfast.core.events import HistoryLevel
 from holdfast.core.requests import MOST_SHOWN, Client, Request, Signal
@@ -56,6 +57,8 @@ class Traits:
     pins: bool = (
         False  # a fence in one stops nobody but who would take over that key; else it stops all writers
     )
+    swept: bool = False  # whoever runs it tidies up: its clients need not, and may have no right to
+    groups: bool = False  # many requests at once cost little more than one: see `Store.execute_many`
 
 
 class Store(Protocol):
@@ -69,6 +72,13 @@ class Store(Protocol):
 
     def execute(self, request: Request[A]) -> A:
         """Answer *request*, and signal whoever is concerned. Raise a `StoreError` if that fails."""
+
+    def execute_many(self, requests: Sequence[Request[Any]]) -> list[Any]:
+        """Answer *requests* as if one after the other, and return what each is answered, in their order.
+
+        Where one fails, its place has a `StoreError`, and the others are none the worse. With the trait
+        *groups* they are durable all at once, which costs as much as one by itself.
+        """
 
     def execute_within(
         self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None
@@ -125,6 +135,26 @@ def micros(seconds: float) -> int:
 def instant(now: float | None) -> int | None:
     """Return a request's time in whole microseconds; None if the store's own clock decides."""
     return None if now is None else micros(now)
+
+
+def one_by_one(store: Store, requests: Sequence[Request[Any]]) -> list[Any]:
+    """Answer many requests, for a store that has no better way: see `Store.execute_many`."""
+    answers: list[Any] = []
+    for request in requests:
+        try:
+            answers.append(store.execute(request))
+        except Exception as error:  # noqa: BLE001 - told in its place; the others go on
+            answers.append(failure(error))
+    return answers
+
+
+def failure(error: Exception) -> errors.StoreError:
+    """Return what stands in the place of an answer that could not be given."""
+    if isinstance(error, errors.StoreError):
+        return error
+    wrapped = errors.StoreError(f"the request cannot be answered: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
 
 
 StoreFactory = Callable[[str, StoreOptions], Store]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -280,13 +280,16 @@ def compare(
     client: Client,
     look_every: int = 40,
     show: int = 12,
+    groups: int = 1,
 ) -> None:
     """Put *steps* requests to both stores; raise `AssertionError` at the first different answer.
 
     *client* must be the one both stores were opened for, so that they signal it directly. Every
-    *look_every* steps everything there is to see is compared as well.
+    *look_every* steps everything there is to see is compared as well. With *groups* the other store is asked
+    for up to that many at once, and the reference for one after the other.
     """
     traffic = Traffic(random.Random(seed), client)
+    sizes = random.Random(seed)
     feeds = Reader(reference), Reader(other)
     heard: list[Signal] = []
     told: list[Signal] = []
@@ -294,25 +297,29 @@ def compare(
     other.listen(told.append)
     past: deque[str] = deque(maxlen=show)
     for step in range(1, steps + 1):
-        asked = [traffic.next()]
+        size = sizes.randint(1, groups)
+        asked = [[traffic.next() for _ in range(size)]]
         if step % look_every == 0:
-            asked += _everything(traffic)
-        for request in asked:
+            asked += [[request] for request in _everything(traffic)]
+        for group in asked:
             heard.clear()
             told.clear()
-            expected, answer = (_comparable_answer(store.execute(request)) for store in (reference, other))
-            past.append(f"{step}: {request!r}\n      -> {expected!r} {_in_order(heard)}")
-            if expected != answer or _comparable(request, heard) != _comparable(request, told):
+            expected = [_comparable_answer(reference.execute(request)) for request in group]
+            answers = [_comparable_answer(answer) for answer in _ask(other, group)]
+            past += [f"{step}: {each!r}\n      -> {it!r}" for each, it in zip(group, expected, strict=True)]
+            past[-1] += f" {_in_order(heard)}"
+            if expected != answers or _comparable(group, heard) != _comparable(group, told):
                 raise AssertionError(
                     f"seed {seed}, step {step}: the stores disagree\n"
-                    f"  asked     {request!r}\n"
-                    f"  reference {expected!r}\n"
+                    f"  asked     {group}\n"
+                    f"  reference {expected}\n"
                     f"            {_in_order(heard)}\n"
-                    f"  other     {answer!r}\n"
+                    f"  other     {answers}\n"
                     f"            {_in_order(told)}\n"
                     f"the last steps, with the reference's answers:\n  " + "\n  ".join(past)
                 )
-            traffic.heard(request, expected)
+            for request, answer in zip(group, expected, strict=True):
+                traffic.heard(request, answer)
         if step % look_every == 0 or step == steps:
             watched, seen = (feed.read_on() for feed in feeds)
             if watched != seen:
@@ -361,8 +368,13 @@ def _everything(traffic: Traffic) -> Iterator[Request[Any]]:
     yield List(now=now)
 
 
-def _comparable(request: Request[Any], signals: Sequence[Signal]) -> list[Signal]:
-    if isinstance(request, Renew) and len({lease.key for lease in request.leases}) < len(request.leases):
+def _ask(store: Store, group: list[Request[Any]]) -> list[Any]:
+    return store.execute_many(group) if len(group) > 1 else [store.execute(group[0])]
+
+
+def _comparable(group: Iterable[Request[Any]], signals: Sequence[Signal]) -> list[Signal]:
+    renewals = [request for request in group if isinstance(request, Renew)]
+    if any(len({lease.key for lease in each.leases}) < len(each.leases) for each in renewals):
         # A batch is worked off in any order: a head may be told the end of a lease before or after
         # another entry of the same batch moved it.
         signals = [replace(signal, expires_in=0.0) for signal in signals]

@@ -64,6 +64,7 @@ class Acquiring(Circles):
                 return Busy(holder, expires_in)
             if ticket := lock.tickets.get(attempt):
                 ticket.end = max(ticket.end, now + micros(request.patience))
+                ticket.client = request.client  # where we can be reached now
                 queued = Queued(list(lock.tickets).index(attempt) + 1, holder, expires_in)
             else:
                 lock.permits = permits
@@ -76,6 +77,7 @@ class Acquiring(Circles):
     def _confirm(self, lock: Lock, hold: Hold, request: Acquire, now: int, post: Post) -> Granted:
         """Answer an attempt that has a hold; if it was handed over, it is claimed now."""
         end = now + micros(request.ttl)
+        hold.client = request.client
         if hold.claimed:
             hold.end = max(hold.end, end)
         else:

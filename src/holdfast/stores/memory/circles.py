@@ -18,32 +18,31 @@ class Circles(Settling):
         """End the circles that a ticket has closed; answer it if it is the one that has to go."""
         while found := find(request.owner, View(self._world, now)):
             self._end_circle(found, now, post)
-            victim = found.cycle[0]
-            if (victim.key, victim.attempt) == (request.key, request.attempt):
+            if found.victim == (request.key, request.attempt):
                 return Deadlocked(found.cycle)
         return None
 
     def _end_circle(self, found: Deadlock, now: int, post: Post) -> None:
-        victim = found.cycle[0]
-        shard = self._world.shard(victim.key)
+        key, attempt = found.victim
+        shard = self._world.shard(key)
         with shard.mutex:
-            lock = shard.locks.get(victim.key)
-            ticket = lock.tickets.get(victim.attempt) if lock is not None else None
+            lock = shard.locks.get(key)
+            ticket = lock.tickets.get(attempt) if lock is not None else None
             if lock is None or ticket is None:
                 return  # somebody else has seen the circle too
             ended = Ended("deadlocked", now, told=Deadlocked(found.cycle))
-            shard.ended[victim.key, victim.attempt] = ended
+            shard.ended[key, attempt] = ended
             self._record(
                 shard,
                 lock,
                 "deadlocked",
                 now,
-                owner=victim.owner,
+                owner=ticket.owner,
                 reason="; ".join(map(str, found.cycle))[:LARGEST_ERROR],
                 operation=ticket.terms.operation,
             )
-            post.append((ticket.client.instance, Signal("granted", victim.key, victim.attempt)))
-            self._forget_ticket(shard, lock, victim.attempt, now, post)
+            post.append((ticket.client.instance, Signal("granted", key, attempt)))
+            self._forget_ticket(shard, lock, attempt, now, post)
 
 
 class View:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from holdfast.core.access import AccessToken
 from holdfast.core.data import replace
 from holdfast.core.events import Event
 from holdfast.core.family import Failure, Mode, Terms, fits
@@ -21,7 +22,7 @@ from holdfast.core.requests import (
 )
 from holdfast.stores.base import REMEMBER, Listener, micros
 
-Post = list[tuple[str, Signal]]  # signals to send once the mutex is free: (instance, signal)
+Post = list[tuple[str, Signal]]  # signals to send once the mutex is free: (address, signal)
 
 SHARDS = 64
 
@@ -197,6 +198,8 @@ class Lock:
             waiting=len(self.tickets),
             mode=self.mode,
             permits=self.permits,
+            taken=sum(hold.terms.take for hold in self.holds.values()) if self.mode == "permits" else 0,
+            operation=any(hold.terms.operation for hold in self.holds.values()),
         )
 
     def holder(self, now: int) -> Holder | None:
@@ -291,6 +294,8 @@ class World:
         self.floor = 0
         self.feed: list[Event] = []  # in the order of their places
         self.places = 0  # how many were given
+        self.access: dict[str, AccessToken] = {}  # by id
+        self.access_mutex = threading.Lock()
         self.feed_mutex = threading.Lock()  # taken before any shard's
 
     def shard(self, key: str) -> Shard:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess
 from holdfast.core.requests import (
     Acquire,
     Break,
@@ -28,9 +29,11 @@ from holdfast.core.requests import (
     Sweep,
     Watch,
     Withdraw,
+    addressed,
 )
 from holdfast.errors import SettingsError
-from holdfast.stores.base import Listener, StoreOptions, Traits
+from holdfast.stores.base import Listener, StoreOptions, Traits, one_by_one
+from holdfast.stores.memory.access import Admitting
 from holdfast.stores.memory.acquiring import Acquiring
 from holdfast.stores.memory.changing import Changing
 from holdfast.stores.memory.feed import Watching
@@ -65,7 +68,7 @@ def _world_of(name: str) -> World:
         return _shared.setdefault((os.getpid(), name), World())
 
 
-class MemoryStore(Acquiring, Leaving, Changing, Renewing, Looking, Watching, Sweeping):
+class MemoryStore(Acquiring, Leaving, Changing, Renewing, Looking, Watching, Sweeping, Admitting):
     """See the module. One object a client; they may share a world."""
 
     traits = Traits(durable=False, signals=True, blocking=False, repeats=False)
@@ -88,6 +91,9 @@ class MemoryStore(Acquiring, Leaving, Changing, Renewing, Looking, Watching, Swe
             List: self._list,
             Watch: self._watch,
             Sweep: self._sweep,
+            GrantAccess: self._grant_access,
+            RevokeAccess: self._revoke_access,
+            ListAccess: self._list_access,
         }
 
     def open(self) -> None:
@@ -97,10 +103,15 @@ class MemoryStore(Acquiring, Leaving, Changing, Renewing, Looking, Watching, Swe
         """Answer *request*, then signal whoever is concerned."""
         post: Post = []
         answer = self._answer[type(request)](request, post)
-        for instance, signal in post:
-            if listener := self._world.listeners.get(instance):
-                listener(signal)
+        for address, signal in post:
+            home, told = addressed(address, signal)
+            if listener := self._world.listeners.get(home):
+                listener(told)
         return cast("A", answer)
+
+    def execute_many(self, requests: Sequence[Request[Any]]) -> list[Any]:
+        """Answer *requests* one after the other."""
+        return one_by_one(self, requests)
 
     def execute_within(
         self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.requests import Sweep, Swept
 from holdfast.stores.base import micros
+from holdfast.stores.memory.access import has_ended
 from holdfast.stores.memory.recording import store_time
 from holdfast.stores.memory.settling import Settling
 from holdfast.stores.memory.state import Lock, Post, Shard
@@ -29,6 +30,7 @@ class Sweeping(Settling):
                     if ended < limit:
                         del shard.ended[name]
                         ended += 1
+        self._forget_access(now, limit)
         history = self._forget_events(now - micros(request.keep_history), limit)
         walk = sorted(k for shard in self._world.shards for k in list(shard.locks) if k > request.after)
         after: str | None = request.after
@@ -54,6 +56,13 @@ class Sweeping(Settling):
         for attempt in dead:
             self._forget_ticket(shard, lock, attempt, now, post)
         return len(dead)
+
+    def _forget_access(self, now: int, limit: int) -> None:
+        """Forget access tokens that have ended."""
+        access = self._world.access
+        with self._world.access_mutex:
+            for number in [number for number, token in access.items() if has_ended(token, now)][:limit]:
+                del access[number]
 
     def _forget_events(self, before: int, limit: int) -> int:
         """Forget events from *before* or earlier, also in the feed; return how many."""

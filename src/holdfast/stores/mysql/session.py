@@ -97,11 +97,14 @@ class MySQLSession:
         """Return the statements that wake a client. What is in a lock's own row it finds by itself."""
         payload = {
             "instance": instance,
+            "to": signal.to,
             "kind": signal.kind,
             "key": signal.key,
             "attempt": signal.attempt,
             "expires_in": micros(signal.expires_in),
         }
+        if not instance:
+            return []
         name = "signal_granted" if signal.kind == "granted" else "signal"
         return [(name, payload), ("wake", {"instance": instance})]
 

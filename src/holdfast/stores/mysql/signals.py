@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import cast
 
 from holdfast import errors
-from holdfast.core.requests import Signal, SignalKind
+from holdfast.core.requests import Signal, SignalKind, addressed
 from holdfast.log import log
 from holdfast.masking import block_signals
 from holdfast.stores.mysql.failing import Interrupted
@@ -132,11 +132,11 @@ class Doorbell(Listening):
             handed, rows = session.send([("handed", asked), ("signals", asked)])
         except Interrupted:  # by a signal that came early; what it was about is found the next time
             return told
-        for key, attempt, token in handed:
+        for key, attempt, token, address in handed:
             if (key, token) not in told:
-                self.deliver(Signal("granted", key, attempt))
-        for number, kind, key, attempt, expires_in in rows:
-            self.deliver(Signal(cast("SignalKind", kind), key, attempt, expires_in / 1e6))
+                self.deliver(addressed(address, Signal("granted", key, attempt))[1])
+        for number, kind, key, attempt, expires_in, to in rows:
+            self.deliver(Signal(cast("SignalKind", kind), key, attempt, expires_in / 1e6, to))
             with suppress(Interrupted):
                 session.fetch("delete_signal", {"id": number})
-        return {(key, token) for key, _, token in handed}
+        return {(key, token) for key, _, token, _ in handed}

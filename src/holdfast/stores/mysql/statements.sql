@@ -40,7 +40,7 @@ SELECT :key, LAST_INSERT_ID(greatest(m.token_floor + 1, coalesce(:now, CAST(UNIX
 -- else the head of the queue may have to be told). No row: the slow path.
 UPDATE holdfast_locks FORCE INDEX (PRIMARY)
    SET expires_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) + :ttl,
-       claimed = 1, token = LAST_INSERT_ID(token)
+       claimed = 1, instance = :instance, host = :host, pid = :pid, token = LAST_INSERT_ID(token)
  WHERE lock_key = :key AND attempt = :attempt AND claimed = 0 AND :long AND notes IS NULL
    AND expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
 
@@ -85,7 +85,7 @@ UPDATE holdfast_locks FORCE INDEX (PRIMARY)
 DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = @holdfast_number;
 SELECT @holdfast_owner, @holdfast_instance, @holdfast_winner FROM DUAL WHERE @holdfast_number IS NOT NULL;
 COMMIT;
-KILL QUERY IS_USED_LOCK(CONCAT('holdfast:', nullif(@holdfast_instance, :instance)));
+KILL QUERY IS_USED_LOCK(left(concat('holdfast:', nullif(substring_index(@holdfast_instance, '/', 1), :instance)), 64));
 
 -- name: now
 SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
@@ -164,11 +164,19 @@ VALUES (:key, :attempt, :why, :by, :reason, :until_at)
 SELECT attempt, expires_at, claimed, owner, token, terms, granted_at, instance, host, pid
   FROM holdfast_holds FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY token, granted_at, attempt;
 
+-- name: read_holds_of
+-- The same of many keys.
+SELECT h.lock_key, h.attempt, h.expires_at, h.claimed, h.owner, h.token, h.terms, h.granted_at, h.instance, h.host, h.pid
+  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  STRAIGHT_JOIN holdfast_holds AS h FORCE INDEX (PRIMARY) ON h.lock_key = CAST(k.lock_key AS BINARY)
+ ORDER BY h.lock_key, h.token, h.granted_at, h.attempt;
+
 -- name: write_hold
 INSERT INTO holdfast_holds
        (lock_key, attempt, owner, token, terms, claimed, expires_at, granted_at, instance, host, pid)
 VALUES (:key, :attempt, :owner, :token, :terms, :claimed, :expires_at, :granted_at, :instance, :host, :pid)
-    ON DUPLICATE KEY UPDATE terms = :terms, claimed = :claimed, expires_at = :expires_at;
+    ON DUPLICATE KEY UPDATE terms = :terms, claimed = :claimed, expires_at = :expires_at,
+                            instance = :instance, host = :host, pid = :pid;
 
 -- name: delete_hold
 DELETE FROM holdfast_holds WHERE lock_key = :key AND attempt = :attempt;
@@ -257,7 +265,9 @@ SELECT t.lock_key, t.owner, t.attempt, t.terms, t.queued_at, t.host, t.pid
 SELECT count(*) FROM holdfast_tickets WHERE lock_key = :key AND number < :number;
 
 -- name: refresh_ticket
-UPDATE holdfast_tickets SET expires_at = greatest(expires_at, :expires_at)
+-- Asking again says where we can be reached now.
+UPDATE holdfast_tickets
+   SET expires_at = greatest(expires_at, :expires_at), instance = :instance, host = :host, pid = :pid
  WHERE lock_key = :key AND attempt = :attempt;
 
 -- name: renew
@@ -465,13 +475,41 @@ DELETE FROM holdfast_outcomes WHERE until_at <= :now ORDER BY until_at LIMIT :li
 -- What is in no week's partition; those are dropped as a whole.
 DELETE FROM holdfast_history PARTITION (p_old, p_rest) WHERE at <= :before ORDER BY at LIMIT :limit;
 
+-- name: grant_access
+-- What was granted under that id before stays as it is, and is the answer.
+BEGIN;
+INSERT INTO holdfast_access (id, name, digest, rights, created_at, expires_at)
+SELECT :id, :name, :digest, :rights, t.now, t.now + :ttl
+  FROM (SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) AS now) AS t
+    ON DUPLICATE KEY UPDATE id = :id;
+SELECT id, name, digest, rights, created_at, expires_at FROM holdfast_access WHERE id = :id;
+COMMIT;
+
+-- name: revoke_access
+BEGIN;
+SELECT a.id, a.name, a.digest, a.rights, a.created_at, a.expires_at
+  INTO @holdfast_id_of, @holdfast_name_of, @holdfast_digest_of, @holdfast_rights_of, @holdfast_created_at_of, @holdfast_expires_at_of
+  FROM (SELECT 1) AS once LEFT JOIN holdfast_access AS a FORCE INDEX (PRIMARY) ON a.id = :id FOR UPDATE;
+DELETE FROM holdfast_access WHERE id = :id;
+SELECT @holdfast_id_of, @holdfast_name_of, @holdfast_digest_of, @holdfast_rights_of, @holdfast_created_at_of, @holdfast_expires_at_of
+  FROM DUAL WHERE @holdfast_id_of IS NOT NULL;
+COMMIT;
+
+-- name: list_access
+SELECT id, name, digest, rights, created_at, expires_at FROM holdfast_access FORCE INDEX (PRIMARY)
+ WHERE expires_at IS NULL OR expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
+ ORDER BY id;
+
+-- name: delete_access
+DELETE FROM holdfast_access WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;
+
 -- name: schema_version
 SELECT version FROM holdfast_meta WHERE id = 1;
 
 -- name: listen
 -- The listening connection of a client has this for its life, so that others find it by IS_USED_LOCK. There is no
 -- list of listeners that could be out of date: the server forgets it with the connection.
-SELECT GET_LOCK(concat('holdfast:', :instance), :timeout);
+SELECT GET_LOCK(left(concat('holdfast:', :instance), 64), :timeout);
 
 -- name: sleep
 -- Look and sleep in one statement: whatever is committed before the look ends the sleep at once, and for whatever is
@@ -480,34 +518,34 @@ SELECT SLEEP(IF((SELECT coalesce(sum(token), 0) FROM holdfast_locks FORCE INDEX 
                 OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0, :seconds));
 
 -- name: handed
-SELECT lock_key, attempt, token FROM holdfast_locks FORCE INDEX (by_winner) WHERE handed_to = :instance;
+SELECT lock_key, attempt, token, instance FROM holdfast_locks FORCE INDEX (by_winner) WHERE handed_to = :instance;
 
 -- name: signals
-SELECT id, kind, lock_key, attempt, expires_in FROM holdfast_signals WHERE instance = :instance ORDER BY id;
+SELECT id, kind, lock_key, attempt, expires_in, sent_to FROM holdfast_signals WHERE instance = :instance ORDER BY id;
 
 -- name: delete_signal
 DELETE FROM holdfast_signals WHERE id = :id;
 
 -- name: signal
 -- What a listener could not find by itself; nothing, if there is none.
-INSERT INTO holdfast_signals (instance, kind, lock_key, attempt, expires_in, at)
-SELECT :instance, :kind, :key, :attempt, :expires_in, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)
-  FROM DUAL WHERE IS_USED_LOCK(concat('holdfast:', :instance)) IS NOT NULL;
+INSERT INTO holdfast_signals (instance, sent_to, kind, lock_key, attempt, expires_in, at)
+SELECT :instance, :to, :kind, :key, :attempt, :expires_in, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)
+  FROM DUAL WHERE IS_USED_LOCK(left(concat('holdfast:', :instance), 64)) IS NOT NULL;
 
 -- name: signal_granted
 -- The same for a hand-over, of which a listener finds those that are in the lock's own row.
-INSERT INTO holdfast_signals (instance, kind, lock_key, attempt, expires_in, at)
-SELECT :instance, :kind, :key, :attempt, :expires_in, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)
-  FROM DUAL WHERE IS_USED_LOCK(concat('holdfast:', :instance)) IS NOT NULL
+INSERT INTO holdfast_signals (instance, sent_to, kind, lock_key, attempt, expires_in, at)
+SELECT :instance, :to, :kind, :key, :attempt, :expires_in, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)
+  FROM DUAL WHERE IS_USED_LOCK(left(concat('holdfast:', :instance), 64)) IS NOT NULL
    AND NOT EXISTS (SELECT 1 FROM holdfast_locks FORCE INDEX (PRIMARY) WHERE lock_key = :key AND attempt = :attempt);
 
 -- name: wake
 -- Ends the sleep of a listener. Error 1094: there is none.
-KILL QUERY IS_USED_LOCK(concat('holdfast:', :instance));
+KILL QUERY IS_USED_LOCK(left(concat('holdfast:', :instance), 64));
 
 -- name: hang_up
 -- Ends a listener's connection: left alone, the server would notice only after seconds that it was closed.
-KILL IS_USED_LOCK(concat('holdfast:', :instance));
+KILL IS_USED_LOCK(left(concat('holdfast:', :instance), 64));
 
 -- name: delete_signals
 -- Of listeners that died before they read them.

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from holdfast import errors
-from holdfast.core.requests import Acquire, Granted, Release, Released, Signal
+from holdfast.core.requests import Acquire, Granted, Release, Released, Signal, addressed
 from holdfast.stores.base import StoreOptions, Traits, instant, micros
 
 try:
@@ -180,8 +180,9 @@ class MySQLStore(ServerStore):
             now=instant(request.now),
         )
         for owner, instance, attempt in rows:
-            if instance == self._client.instance:
-                self._signals.deliver(Signal("granted", request.key, attempt))
+            home, signal = addressed(instance, Signal("granted", request.key, attempt))
+            if home == self._client.instance:
+                self._signals.deliver(signal)
             return Released(0, owner)
         return None
 

@@ -31,6 +31,7 @@ _INTEGERS = (20, 21, 23)  # OIDs of bigint, smallint, integer
 _BOOLEAN = 16
 
 CHANNEL = "holdfast_"  # and the instance
+LONGEST_CHANNEL = 63
 END = "end"  # of an implicit transaction: see send
 
 
@@ -129,8 +130,7 @@ class PostgresSession:
 
     def signalling(self, instance: str, signal: Signal, /) -> Batch:
         """Return the statement that wakes a client."""
-        payload = f"{signal.kind}\n{signal.key}\n{signal.attempt}\n{signal.expires_in}"
-        return [("notify", {"channel": f"{CHANNEL}{instance}", "payload": payload})]
+        return [("notify", notification(instance, signal))] if instance else []
 
     def script(self, text: str) -> list[tuple[bytes | None, ...]]:
         """Run statements without parameters, and return the rows of the last as text."""
@@ -292,6 +292,17 @@ class PostgresSession:
         state = _state(result)
         if state == "01000":
             self._warned = _message(result)
+
+
+def channel_of(instance: str) -> str:
+    """Return the channel that a client listens on."""
+    return f"{CHANNEL}{instance}"[:LONGEST_CHANNEL]
+
+
+def notification(instance: str, signal: Signal) -> dict[str, str]:
+    """Return a signal as a notification: its channel, and what it says."""
+    payload = f"{signal.kind}\n{signal.key}\n{signal.attempt}\n{signal.expires_in}\n{signal.to}"
+    return {"channel": channel_of(instance), "payload": payload}
 
 
 class NotPrepared(errors.StoreUnavailable):

@@ -20,7 +20,7 @@ from psycopg import pq
 from holdfast.core.requests import Signal, SignalKind
 from holdfast.log import log
 from holdfast.masking import block_signals
-from holdfast.stores.postgres.session import CHANNEL
+from holdfast.stores.postgres.session import channel_of
 from holdfast.stores.sql.listening import FIRST_PAUSE, LONGEST_PAUSE, START, Listening
 
 ECHO = 2.0  # how long our own notification may take; behind a pooler in transaction mode it never comes
@@ -108,7 +108,7 @@ class Notifications(Listening):
         connection = self._connect()
         try:
             pg = connection.pgconn
-            channel = f"{CHANNEL}{self._instance}"  # made by us, of letters and digits
+            channel = channel_of(self._instance)  # made by us, of letters and digits
             result = pg.exec_(f'LISTEN "{channel}"; SELECT pg_backend_pid()'.encode())
             if result.status != pq.ExecStatus.TUPLES_OK:
                 raise psycopg.OperationalError(result.error_message.decode(errors="replace").strip())
@@ -157,8 +157,8 @@ class Notifications(Listening):
 
     def _hear(self, payload: bytes) -> None:
         with suppress(ValueError):  # anybody may notify; it must not end the thread
-            kind, key, attempt, expires_in = payload.decode().split("\n")
-            self.deliver(Signal(cast("SignalKind", kind), key, attempt, float(expires_in)))
+            kind, key, attempt, expires_in, to = payload.decode().split("\n")
+            self.deliver(Signal(cast("SignalKind", kind), key, attempt, float(expires_in), to))
 
 
 def _is_readable(stop: socket.socket, timeout: float) -> bool:

@@ -33,7 +33,7 @@ RETURNING l.token;
 UPDATE holdfast_locks
    SET expires_at = CASE claimed WHEN 0 THEN coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + :ttl
                                  ELSE greatest(expires_at, coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + :ttl) END,
-       claimed = 1
+       claimed = 1, instance = :instance, host = :host, pid = :pid
  WHERE lock_key = :key AND attempt = :attempt AND expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
    AND (claimed = 1 OR :long::boolean) AND notes IS NULL
 RETURNING token, expires_at - coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
@@ -109,9 +109,10 @@ SELECT owner, instance, attempt FROM l;
 
 -- name: notify_winner
 -- Behind the commit of hand_over, in the same round trip: tell whoever was handed the lock, unless it is us.
-SELECT pg_notify(:channel || instance, 'granted' || chr(10) || lock_key || chr(10) || attempt || chr(10) || '0')
+SELECT pg_notify(left(:channel || split_part(instance, '/', 1), 63),
+                 concat_ws(chr(10), 'granted', lock_key, attempt, '0', split_part(instance, '/', 2)))
   FROM holdfast_locks
- WHERE lock_key = :key AND claimed = 0 AND attempt IS NOT NULL AND instance <> :instance
+ WHERE lock_key = :key AND claimed = 0 AND attempt IS NOT NULL AND split_part(instance, '/', 1) NOT IN (:instance, '')
    AND set_config('synchronous_commit', 'off', true) IS NOT NULL;
 
 -- name: now
@@ -184,12 +185,20 @@ VALUES (:key, :attempt, :why, :by, :reason, :until_at)
 SELECT attempt, expires_at, claimed, owner, token, terms, granted_at, instance, host, pid
   FROM holdfast_holds WHERE lock_key = :key ORDER BY token, granted_at, attempt;
 
+-- name: read_holds_of
+-- The same of many keys.
+SELECT h.lock_key, h.attempt, h.expires_at, h.claimed, h.owner, h.token, h.terms, h.granted_at, h.instance, h.host, h.pid
+  FROM json_array_elements_text(:keys::json) AS k(key),
+       LATERAL (SELECT * FROM holdfast_holds WHERE lock_key = k.key COLLATE "C" OFFSET 0) AS h
+ ORDER BY h.lock_key, h.token, h.granted_at, h.attempt;
+
 -- name: write_hold
 INSERT INTO holdfast_holds
        (lock_key, attempt, owner, token, terms, claimed, expires_at, granted_at, instance, host, pid)
 VALUES (:key, :attempt, :owner, :token, :terms, :claimed, :expires_at, :granted_at, :instance, :host, :pid)
     ON CONFLICT (lock_key, attempt) DO UPDATE
-   SET terms = excluded.terms, claimed = excluded.claimed, expires_at = excluded.expires_at;
+   SET terms = excluded.terms, claimed = excluded.claimed, expires_at = excluded.expires_at,
+       instance = excluded.instance, host = excluded.host, pid = excluded.pid;
 
 -- name: delete_hold
 DELETE FROM holdfast_holds WHERE lock_key = :key AND attempt = :attempt;
@@ -282,7 +291,9 @@ SELECT t.lock_key, t.owner, t.attempt, t.terms, t.queued_at, t.host, t.pid
 SELECT count(*) FROM holdfast_tickets WHERE lock_key = :key AND number < :number;
 
 -- name: refresh_ticket
-UPDATE holdfast_tickets SET expires_at = greatest(expires_at, :expires_at)
+-- Asking again says where we can be reached now.
+UPDATE holdfast_tickets
+   SET expires_at = greatest(expires_at, :expires_at), instance = :instance, host = :host, pid = :pid
  WHERE lock_key = :key AND attempt = :attempt;
 
 -- name: renew
@@ -463,6 +474,27 @@ DELETE FROM holdfast_history_rest
  WHERE ctid = ANY (ARRAY (SELECT ctid FROM holdfast_history_rest
                            WHERE at <= :before ORDER BY at LIMIT :limit FOR UPDATE SKIP LOCKED))
 RETURNING 1;
+
+-- name: grant_access
+-- What was granted under that id before stays as it is, and is the answer.
+INSERT INTO holdfast_access (id, name, digest, rights, created_at, expires_at)
+SELECT :id::text, :name::text, :digest::text, :rights::text, t.now, t.now + :ttl::bigint
+  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+    ON CONFLICT (id) DO UPDATE SET id = excluded.id
+RETURNING id, name, digest, rights, created_at, expires_at;
+
+-- name: revoke_access
+DELETE FROM holdfast_access WHERE id = :id RETURNING id, name, digest, rights, created_at, expires_at;
+
+-- name: list_access
+SELECT id, name, digest, rights, created_at, expires_at FROM holdfast_access
+ WHERE expires_at IS NULL OR expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+ ORDER BY id;
+
+-- name: delete_access
+DELETE FROM holdfast_access
+ WHERE ctid = ANY (ARRAY (SELECT ctid FROM holdfast_access
+                           WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED));
 
 -- name: count_held
 SELECT count(*) FROM holdfast_locks

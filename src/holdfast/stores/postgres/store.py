@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from holdfast import errors
-from holdfast.core.requests import Acquire, Holder, Queued, Release, Released, Signal
+from holdfast.core.requests import Acquire, Holder, Queued, Release, Released, Signal, addressed
 from holdfast.stores.base import StoreOptions, Traits, instant, micros
 
 try:
@@ -22,7 +22,14 @@ except ImportError as error:
     ) from error
 
 from holdfast.stores.postgres import failing, partitions, schema
-from holdfast.stores.postgres.session import CHANNEL, END, NotPrepared, PostgresSession, Statement
+from holdfast.stores.postgres.session import (
+    CHANNEL,
+    END,
+    NotPrepared,
+    PostgresSession,
+    Statement,
+    notification,
+)
 from holdfast.stores.postgres.signals import Notifications
 from holdfast.stores.sql import Statements
 from holdfast.stores.sql.callers import Caller
@@ -138,8 +145,8 @@ class PostgresStore(ServerStore):
         return self.named(SQL[name])
 
     def _signal_within(self, theirs: Caller, instance: str, signal: Signal) -> None:
-        payload = f"{signal.kind}\n{signal.key}\n{signal.attempt}\n{signal.expires_in}"
-        theirs.execute(SQL.notify, {"channel": f"{CHANNEL}{instance}", "payload": payload})
+        if instance:
+            theirs.execute(SQL.notify, notification(instance, signal))
 
     def _translate(self, error: Exception) -> errors.HoldfastError | None:
         cause = getattr(error, "orig", error)  # SQLAlchemy wraps what the driver raised
@@ -191,8 +198,9 @@ class PostgresStore(ServerStore):
         ]
         rows = self.use(lambda session: session.send(batch, commits=True))[1]
         for owner, instance, attempt in rows:
-            if instance == ours:
-                self._signals.deliver(Signal("granted", key, attempt))
+            home, signal = addressed(instance, Signal("granted", key, attempt))
+            if home == ours:
+                self._signals.deliver(signal)
             return Released(0, owner)
         return None
 

@@ -51,8 +51,7 @@ def end_circles(request: Acquire, look: Tables, end: Callable[[Deadlock], object
     """Have *end* end the circles that a ticket has closed; answer it if it is the one that has to go."""
     while found := deadlocks.find(request.owner, look):
         end(found)
-        victim = found.cycle[0]
-        if (victim.key, victim.attempt) == (request.key, request.attempt):
+        if found.victim == (request.key, request.attempt):
             return Deadlocked(found.cycle)
     return None
 

@@ -73,7 +73,14 @@ def _granted(lock: LockRow, hold: Hold) -> Granted:
 def _confirm(lock: LockRow, request: Acquire, hold: Hold) -> Granted:
     """Claim our hold, or ask for it again."""
     end = lock.now + micros(request.ttl)
-    confirmed = replace(hold, claimed=True, end=max(hold.end, end) if hold.claimed else end)
+    confirmed = replace(
+        hold,
+        claimed=True,
+        end=max(hold.end, end) if hold.claimed else end,
+        instance=request.client.instance,
+        host=request.client.host,
+        pid=request.client.pid,
+    )
     lock.put_hold(confirmed)
     if not hold.claimed and request.ttl < request.claim:
         settling.tell_head(lock)  # it ends sooner than the head was told, or will be

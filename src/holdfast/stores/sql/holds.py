@@ -5,12 +5,15 @@ The only hold of a lock, if it is on plain terms, is in the lock's own row; all 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.core.data import data, replace
 from holdfast.core.family import PLAIN, Terms, dump, load_terms
 from holdfast.core.requests import Holder
 from holdfast.stores.sql.run import Fetch, Row, Run
+
+BATCH = 500  # keys in one statement
 
 
 @data
@@ -129,6 +132,15 @@ def write_terms(terms: Terms) -> str | None:
 def read_holds(fetch: Fetch, key: str) -> list[Hold]:
     """Return the holds of a key that are in their table, those that were granted first before others."""
     return [_hold(row) for row in fetch("read_holds", key=key)]
+
+
+def read_holds_of(fetch: Fetch, keys: Sequence[str]) -> dict[str, list[Hold]]:
+    """Return the holds of many keys, as `read_holds` does of one."""
+    found: dict[str, list[Hold]] = {key: [] for key in keys}
+    for start in range(0, len(keys), BATCH):
+        for key, *row in fetch("read_holds_of", keys=json.dumps(keys[start : start + BATCH])):
+            found[key].append(_hold(tuple(row)))
+    return found
 
 
 def leases(holds: Iterable[Hold]) -> list[Hold]:

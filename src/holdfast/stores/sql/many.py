@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
+from holdfast import errors
 from holdfast.core.requests import (
     LeaseAnswer,
     RefreshTicket,
@@ -32,6 +33,8 @@ BATCH = 1000  # leases or tickets in one statement: it locks them all until it i
 
 class ManyKeys(Serving):
     """See the module."""
+
+    _may_delete_access = True
 
     def _renew(self, request: Renew) -> Renewed:
         return Renewed(
@@ -156,6 +159,7 @@ class ManyKeys(Serving):
         over = sum(self._on_key(key, "", given, settling.settle) for (key,) in expired)
         ended = self._fetch("delete_ended", now=now, limit=limit)
         self._fetch("delete_outcomes", now=now, limit=limit)
+        self._delete_access(now, limit)
         history = self._fetch("delete_history", before=now - micros(request.keep_history), limit=limit)
         if given is None:
             self._keep_partitions(now, now - micros(request.keep_history))
@@ -180,6 +184,14 @@ class ManyKeys(Serving):
             "delete_never_granted", after=request.after, upto=after, idle_since=idle_since, limit=limit
         )
         return Swept(over, tickets, deleted, len(ended), len(history), after)
+
+    def _delete_access(self, now: int, limit: int) -> None:
+        """Forget access tokens that have ended, unless we may not: only servers have to do with them."""
+        if self._may_delete_access:
+            try:
+                self._fetch("delete_access", now=now, limit=limit)
+            except errors.StoreMisconfigured:
+                self._may_delete_access = False  # each try would leave a line in the server's log
 
     def _delete_idle(self, idle: list[tuple[str, int]], idle_since: int) -> int:
         if not idle:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from holdfast.core.data import replace
 from holdfast.core.events import EventKind, HistoryLevel, is_kept
 from holdfast.core.family import PLAIN, Notes, Terms, fits
-from holdfast.core.requests import Holder, NotHeld, Signal
+from holdfast.core.requests import Holder, NotHeld, Signal, addressed
 from holdfast.stores.sql.ended import Ended
 from holdfast.stores.sql.holds import Hold, Holds
 from holdfast.stores.sql.notes import expired, read_notes, write_notes
@@ -270,9 +270,9 @@ class LockRow:
 
     # What others learn of it.
 
-    def signal(self, instance: str, signal: Signal) -> None:
+    def signal(self, address: str, signal: Signal) -> None:
         """Send a signal, once this is committed."""
-        self._post.append((instance, signal))
+        self._post.append(addressed(address, signal))
 
     def record(
         self,

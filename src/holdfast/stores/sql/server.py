@@ -7,11 +7,12 @@ commit: two round trips. What differs between databases is in their sessions and
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast import errors
+from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess
 from holdfast.core.deadlocks import Deadlock
 from holdfast.core.events import Event
 from holdfast.core.requests import (
@@ -45,8 +46,8 @@ from holdfast.core.requests import (
     Withdraw,
     Withdrawn,
 )
-from holdfast.stores.base import Listener, StoreOptions, Traits, instant, micros
-from holdfast.stores.sql import deciding, feed, views, within
+from holdfast.stores.base import Listener, StoreOptions, Traits, instant, micros, one_by_one
+from holdfast.stores.sql import access, deciding, feed, views, within
 from holdfast.stores.sql.callers import Caller, caller
 from holdfast.stores.sql.deadlock import Tables, end_circles
 from holdfast.stores.sql.deciding import Acquired
@@ -89,6 +90,9 @@ class ServerStore(ManyKeys, ABC):
             List: self._list,
             Watch: self._watch,
             Sweep: self._sweep,
+            GrantAccess: lambda request: access.grant(self._fetch, request),
+            RevokeAccess: lambda request: access.revoke(self._fetch, request),
+            ListAccess: lambda request: access.list_all(self._read, request),
         }
 
     def open(self) -> None:
@@ -107,6 +111,10 @@ class ServerStore(ManyKeys, ABC):
     def execute(self, request: Request[A]) -> A:
         """Answer *request*, and wake whoever is concerned."""
         return cast("A", self._answer[type(request)](request))
+
+    def execute_many(self, requests: Sequence[Request[Any]]) -> list[Any]:
+        """Answer *requests* one after the other."""
+        return one_by_one(self, requests)
 
     def execute_within(
         self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None
@@ -223,10 +231,8 @@ class ServerStore(ManyKeys, ABC):
         """End the circles that a ticket has closed, now that others can see it."""
 
         def end(found: Deadlock) -> None:
-            victim = found.cycle[0]
-            self._on_key(
-                victim.key, victim.attempt, request.now, lambda lock: deciding.break_deadlock(lock, found)
-            )
+            key, attempt = found.victim
+            self._on_key(key, attempt, request.now, lambda lock: deciding.break_deadlock(lock, found))
 
         return end_circles(request, Tables(self._read, instant(request.now)), end)
 
@@ -240,6 +246,9 @@ class ServerStore(ManyKeys, ABC):
                 key=request.key,
                 attempt=request.attempt,
                 ttl=micros(request.ttl),
+                instance=request.client.instance,
+                host=request.client.host,
+                pid=request.client.pid,
                 long=request.ttl >= request.claim,
                 now=now,
             )

@@ -85,9 +85,17 @@ class Tickets:
         self.count += 1
 
     def refresh(self, request: Acquire) -> int:
-        """Have our ticket live on, and return its position."""
+        """Have our ticket live on, with where we can be reached now, and return its position."""
         end = self._now + micros(request.patience)
-        self._run.later("refresh_ticket", key=self._key, attempt=request.attempt, expires_at=end)
+        self._run.later(
+            "refresh_ticket",
+            key=self._key,
+            attempt=request.attempt,
+            expires_at=end,
+            instance=request.client.instance,
+            host=request.client.host,
+            pid=request.client.pid,
+        )
         return 1 + int(self._run("tickets_before", key=self._key, number=self.mine)[0][0])
 
     def find_mine(self) -> tuple[str, Terms]:

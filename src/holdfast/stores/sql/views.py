@@ -9,9 +9,11 @@ from holdfast.core.data import replace
 from holdfast.core.events import Event
 from holdfast.core.requests import History, Holder, Inspect, List, LockState, LockView, Page, Waiter
 from holdfast.stores.base import WAITERS_SHOWN, instant
-from holdfast.stores.sql.holds import leases, read_holds
+from holdfast.stores.sql.holds import Hold, leases, read_holds, read_holds_of
 from holdfast.stores.sql.notes import read_notes
 from holdfast.stores.sql.run import Fetch, Row
+
+IN_TABLE = 8  # where a row says how many of its holds are in their table
 
 
 def inspect(fetch: Fetch, request: Inspect) -> LockView | None:
@@ -22,8 +24,9 @@ def inspect(fetch: Fetch, request: Inspect) -> LockView | None:
             Waiter(owner, host, pid, (now - queued_at) / 1e6)
             for owner, host, pid, queued_at in fetch("waiters", key=request.key, limit=WAITERS_SHOWN)
         )
-        view = _view(fetch, row, now)
-        return replace(view, waiters=waiters, holders=_holders(fetch, view, now))
+        holds = read_holds(fetch, request.key) if row[IN_TABLE] else []
+        view = _view(row, holds, now)
+        return replace(view, waiters=waiters, holders=_holders(view, holds, now))
     return None
 
 
@@ -46,8 +49,10 @@ def list_locks(fetch: Fetch, request: List) -> Page:
         rows = fetch("list", **parameters)
     else:
         rows = fetch("list_by_owner", owner=request.owner, **parameters)
-    page = tuple(_view(fetch, row, now) for row in rows[: request.limit])
-    return Page(page, page[-1].key if len(rows) > len(page) and page else None)
+    rows, more = rows[: request.limit], len(rows) > request.limit
+    holds = read_holds_of(fetch, [row[0] for row in rows if row[IN_TABLE]])
+    page = tuple(_view(row, holds.get(row[0], []), now) for row in rows)
+    return Page(page, page[-1].key if more and page else None)
 
 
 def history(fetch: Fetch, request: History) -> tuple[Event, ...]:
@@ -63,7 +68,8 @@ def _now(fetch: Fetch, given: float | None) -> int:
     return cast("int", fetch("now", now=instant(given))[0][0])
 
 
-def _view(fetch: Fetch, row: Row, now: int) -> LockView:
+def _view(row: Row, table: list[Hold], now: int) -> LockView:
+    """Return a lock by its row, and by its holds if they are in their table."""
     key, token, owner, claimed, expires_at, granted_at, host, pid, in_table, waiting, noted = row
     notes, shut_by = read_notes(noted)
     state: LockState = "free"
@@ -77,7 +83,7 @@ def _view(fetch: Fetch, row: Row, now: int) -> LockView:
         if shut_by and not holds:
             holder = shut_by.holder(now)
         elif notes.mode != "exclusive":  # the row's token is of who was granted last, and may be another's
-            holder = next(iter(_leases(fetch, key, now)), holder)
+            holder = next(iter(_leases(table, now)), holder)
     return LockView(
         key=key,
         state=state,
@@ -88,16 +94,18 @@ def _view(fetch: Fetch, row: Row, now: int) -> LockView:
         waiting=waiting,
         mode=notes.mode,
         permits=notes.permits,
+        taken=sum(hold.terms.take for hold in table) if notes.mode == "permits" else 0,
+        operation=any(hold.terms.operation for hold in table),
     )
 
 
-def _holders(fetch: Fetch, view: LockView, now: int) -> tuple[Holder, ...]:
+def _holders(view: LockView, table: list[Hold], now: int) -> tuple[Holder, ...]:
     if view.holder is None or not view.holds:
         return ()
     if view.mode == "exclusive":
         return (view.holder,)
-    return tuple(_leases(fetch, view.key, now)[:WAITERS_SHOWN])
+    return tuple(_leases(table, now)[:WAITERS_SHOWN])
 
 
-def _leases(fetch: Fetch, key: str, now: int) -> list[Holder]:
-    return [hold.holder(now, claimed=hold.claimed) for hold in leases(read_holds(fetch, key))]
+def _leases(table: list[Hold], now: int) -> list[Holder]:
+    return [hold.holder(now, claimed=hold.claimed) for hold in leases(table)]

@@ -77,7 +77,7 @@ def _refresh_tickets(
 ) -> tuple[TicketAnswer, ...]:
     waited_for = {key: _settled(run, key, now, level, post) for key in {t.key: None for t in tickets}}
     batch = [{"key": t.key, "attempt": t.attempt, "expires_at": now + micros(t.patience)} for t in tickets]
-    all_there = bool(batch) and run.many("refresh_ticket", batch) == len(batch)
+    all_there = bool(batch) and run.many("keep_ticket", batch) == len(batch)
     answers = []
     for ticket in tickets:
         if all_there or run("find_ticket", key=ticket.key, attempt=ticket.attempt):
@@ -121,6 +121,7 @@ def sweep(run: Transaction, request: Sweep, level: HistoryLevel, post: Post) -> 
     run.many("delete_ended", [{"key": key, "attempt": attempt} for key, attempt in ended])
     outcomes = run("outcomes_before", now=now, limit=limit)
     run.many("delete_outcome", [{"key": key, "token": token} for key, token in outcomes])
+    run("delete_access", now=now, limit=limit)
     history = run("history_before", before=now - micros(request.keep_history), limit=limit)
     run.many("delete_event", [{"key": key, "number": number} for key, number in history])
     idle_since = now - micros(request.idle)

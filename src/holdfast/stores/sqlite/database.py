@@ -7,12 +7,13 @@ import os
 import random
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast import errors
+from holdfast.stores.base import failure
 from holdfast.stores.sql import Statements, schema_versions
 from holdfast.stores.sql.run import Row
 
@@ -98,6 +99,8 @@ class Database:
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
         self._connection: sqlite3.Connection | None = None
+        self.grouped = False  # what is done now is part of a group
+        self._saved = False  # and has a savepoint
 
     def open(self) -> None:
         """Connect, and create or check the tables."""
@@ -123,13 +126,15 @@ class Database:
         try:
             return self._connected().execute(statement, parameters).fetchall()
         except sqlite3.Error as error:
-            if not _is_busy(error):
+            if self.grouped or not _is_busy(error):
                 raise self.translate(error) from error
         return self._in_turn(lambda: self._connected().execute(statement, parameters).fetchall())
 
     def transact(self, work: Callable[[Transaction], T]) -> T:
         """Run *work* in one transaction, when it is our turn."""
         connection = self._connected()
+        if self.grouped:
+            return self._transact_in_group(connection, work)
         try:
             self._begin(connection)  # inside: an interrupt can hit when it has just begun
             result = work(Transaction(connection))
@@ -140,6 +145,55 @@ class Database:
                 raise self.translate(error) from error
             raise
         return result
+
+    def group(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Do all *works* in one transaction, and return what each returns, or how it failed.
+
+        One that fails is undone alone: by its savepoint, which it has from its first transaction on. What is
+        one statement needs none. If nothing can be kept, or nobody knows, all have failed.
+        """
+        self.grouped = False
+        try:
+            connection = self._connected()
+            try:
+                self._begin(connection)
+                self.grouped = True
+                results = [self._do_in_group(connection, work) for work in works]
+                connection.execute(SQL.commit)
+            except BaseException:
+                self._roll_back(connection)
+                raise
+            finally:
+                self.grouped = False
+        except sqlite3.Error as error:
+            return [self.translate(error) for _ in works]
+        except errors.StoreError as error:
+            return [type(error)(*error.args) for _ in works]
+        return results
+
+    def _do_in_group(self, connection: sqlite3.Connection, work: Callable[[], Any]) -> Any:
+        self._saved = False
+        try:
+            result = work()
+        except Exception as error:
+            if not connection.in_transaction:
+                raise failure(error) from error  # SQLite has rolled back everything
+            if self._saved:
+                connection.execute(SQL.undo)
+                connection.execute(SQL.forget)
+            return failure(error)
+        if self._saved:
+            connection.execute(SQL.forget)
+        return result
+
+    def _transact_in_group(self, connection: sqlite3.Connection, work: Callable[[Transaction], T]) -> T:
+        try:
+            if not self._saved:
+                connection.execute(SQL.save)
+                self._saved = True
+            return work(Transaction(connection))
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
 
     def abandon(self) -> None:
         """Forget the connection in a forked child, without closing it: SQLite's locks are the parent's."""
@@ -158,7 +212,9 @@ class Database:
         if self._connection is None:
             self.open()
             assert self._connection is not None
-        elif self._connection.in_transaction:  # an interrupt hit us in the middle of rolling back
+        elif (
+            not self.grouped and self._connection.in_transaction
+        ):  # an interrupt hit us in the middle of rolling back
             self._roll_back(self._connection)
         return self._connection
 

@@ -31,7 +31,7 @@ class Doorbells:
     def __init__(self, file: Path, instance: str) -> None:
         self._file = file
         self._directory = file.with_name(f"{file.name}-bells")
-        self._short = len(os.fsencode(self._directory)) + 1 + len(instance) <= LONGEST_ADDRESS
+        self._room = LONGEST_ADDRESS - len(os.fsencode(self._directory)) - 1  # for the name of a bell
         self._instance = instance
         self._listener: Listener | None = None
         self._mutex = threading.Lock()
@@ -73,9 +73,9 @@ class Doorbells:
         if instance == self._instance:
             self._deliver(signal)
             return
-        if not SUPPORTED:
+        if not SUPPORTED or not instance:
             return
-        text = f"{signal.kind}\n{signal.key}\n{signal.attempt}\n{signal.expires_in}"
+        text = f"{signal.kind}\n{signal.key}\n{signal.attempt}\n{signal.expires_in}\n{signal.to}"
         try:
             self._get_ringer().sendto(text.encode(), self._address(instance))
         except OSError as error:
@@ -130,8 +130,8 @@ class Doorbells:
                 if self._bell is not bell:
                     return
                 with suppress(ValueError):  # somebody else's idea of a signal must not end the thread
-                    kind, key, attempt, expires_in = message.decode().split("\n")
-                    self._deliver(Signal(cast("SignalKind", kind), key, attempt, float(expires_in)))
+                    kind, key, attempt, expires_in, to = message.decode().split("\n")
+                    self._deliver(Signal(cast("SignalKind", kind), key, attempt, float(expires_in), to))
 
     def _get_ringer(self) -> socket.socket:
         if self._ringer is None:
@@ -147,7 +147,7 @@ class Doorbells:
             self._listener(signal)
 
     def _address(self, instance: str) -> str:
-        if self._short:
+        if len(instance) <= self._room:
             return f"{self._directory}/{instance}"
         # Too long for a socket's address. On Linux the directory has a short name as well.
         if self._folder_fd is None:

@@ -51,6 +51,16 @@ COMMIT;
 -- name: rollback
 ROLLBACK;
 
+-- name: save
+-- In a group of requests, before one that takes several statements: so that it can fail alone.
+SAVEPOINT request;
+
+-- name: undo
+ROLLBACK TO request;
+
+-- name: forget
+RELEASE request;
+
 -- name: read_lock
 -- Always one row: the time; whether a transaction pins the lease (here whoever writes is alone); the floor of tokens;
 -- the lock, if there is one; how the attempt ended; its ticket; the winner of a hand-over, and who is head after it.
@@ -94,11 +104,18 @@ VALUES (:key, :attempt, :why, :by, :reason, :until_at)
 SELECT attempt, expires_at, claimed, owner, token, terms, granted_at, instance, host, pid
   FROM holdfast_holds WHERE lock_key = :key ORDER BY token, granted_at, attempt;
 
+-- name: read_holds_of
+-- The same of many keys.
+SELECT h.lock_key, h.attempt, h.expires_at, h.claimed, h.owner, h.token, h.terms, h.granted_at, h.instance, h.host, h.pid
+  FROM json_each(:keys) AS k CROSS JOIN holdfast_holds AS h ON h.lock_key = k.value
+ ORDER BY h.lock_key, h.token, h.granted_at, h.attempt;
+
 -- name: write_hold
 INSERT INTO holdfast_holds (lock_key, attempt, owner, token, terms, claimed, expires_at, granted_at, instance, host, pid)
 VALUES (:key, :attempt, :owner, :token, :terms, :claimed, :expires_at, :granted_at, :instance, :host, :pid)
     ON CONFLICT (lock_key, attempt) DO UPDATE
-   SET terms = excluded.terms, claimed = excluded.claimed, expires_at = excluded.expires_at;
+   SET terms = excluded.terms, claimed = excluded.claimed, expires_at = excluded.expires_at,
+       instance = excluded.instance, host = excluded.host, pid = excluded.pid;
 
 -- name: delete_hold
 DELETE FROM holdfast_holds WHERE lock_key = :key AND attempt = :attempt;
@@ -162,6 +179,12 @@ UPDATE holdfast_locks SET expires_at = :end
    AND expires_at > :now AND expires_at <= :end;
 
 -- name: refresh_ticket
+-- Asking again says where we can be reached now.
+UPDATE holdfast_tickets
+   SET expires_at = max(expires_at, :expires_at), instance = :instance, host = :host, pid = :pid
+ WHERE lock_key = :key AND attempt = :attempt;
+
+-- name: keep_ticket
 UPDATE holdfast_tickets SET expires_at = max(expires_at, :expires_at)
  WHERE lock_key = :key AND attempt = :attempt;
 
@@ -343,6 +366,28 @@ UPDATE holdfast_feed SET last = :last WHERE id = 1;
 SELECT feed, lock_key, number, kind, at, token, owner, caused_by, reason
   FROM holdfast_history INDEXED BY holdfast_history_by_feed
  WHERE feed > :after ORDER BY feed LIMIT :limit;
+
+-- name: grant_access
+-- What was granted under that id before stays as it is, and is the answer.
+INSERT INTO holdfast_access (id, name, digest, rights, created_at, expires_at)
+SELECT :id, :name, :digest, :rights, t.now, t.now + :ttl
+  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+ WHERE true
+    ON CONFLICT (id) DO UPDATE SET id = excluded.id
+RETURNING id, name, digest, rights, created_at, expires_at;
+
+-- name: revoke_access
+DELETE FROM holdfast_access WHERE id = :id RETURNING id, name, digest, rights, created_at, expires_at;
+
+-- name: list_access
+SELECT id, name, digest, rights, created_at, expires_at FROM holdfast_access
+ WHERE expires_at IS NULL OR expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+ ORDER BY id;
+
+-- name: delete_access
+DELETE FROM holdfast_access
+ WHERE id IN (SELECT id FROM holdfast_access INDEXED BY holdfast_access_by_time
+               WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit);
 
 -- name: schema_version
 SELECT version FROM holdfast_meta WHERE id = 1;

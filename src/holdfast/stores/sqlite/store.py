@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import parse_qsl, unquote
 
 from holdfast import errors
+from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess
 from holdfast.core.deadlocks import Deadlock
 from holdfast.core.events import Event, HistoryLevel
 from holdfast.core.requests import (
@@ -49,8 +51,8 @@ from holdfast.core.requests import (
     Withdraw,
     Withdrawn,
 )
-from holdfast.stores.base import Listener, StoreOptions, Traits, instant, micros
-from holdfast.stores.sql import deciding, feed, views, within
+from holdfast.stores.base import Listener, StoreOptions, Traits, instant, micros, one_by_one
+from holdfast.stores.sql import access, deciding, feed, views, within
 from holdfast.stores.sql.callers import caller
 from holdfast.stores.sql.deadlock import Tables, end_circles
 from holdfast.stores.sql.deciding import Acquired
@@ -108,7 +110,9 @@ class SQLiteStore:
     """See the module. One connection, used by one thread at a time."""
 
     reads_may_be_old = False  # who reads by an old snapshot cannot write
-    traits = Traits(durable=True, signals=SUPPORTED, blocking=True, repeats=False, transactions=True)
+    traits = Traits(
+        durable=True, signals=SUPPORTED, blocking=True, repeats=False, transactions=True, groups=True
+    )
 
     def __init__(
         self, path: Path, options: StoreOptions, *, synchronous: str = "normal", busy_timeout: float = 5.0
@@ -133,6 +137,9 @@ class SQLiteStore:
             List: self._list,
             Watch: self._watch,
             Sweep: self._sweep,
+            GrantAccess: lambda request, _: access.grant(self._fetch, request),
+            RevokeAccess: lambda request, _: access.revoke(self._fetch, request),
+            ListAccess: lambda request, _: access.list_all(self._fetch, request),
         }
 
     def open(self) -> None:
@@ -144,10 +151,28 @@ class SQLiteStore:
         """Answer *request*, then ring whoever is concerned."""
         post: Post = []
         with self._mutex:
+            self._database.grouped = False  # an interrupt may have left it so
             answer = self._answer[type(request)](request, post)
         for instance, signal in post:
             self._doorbells.ring(instance, signal)
         return cast("A", answer)
+
+    def execute_many(self, requests: Sequence[Request[Any]]) -> list[Any]:
+        """Answer *requests* one after the other in one transaction; then ring whoever is concerned."""
+        if len(requests) < 2:
+            return one_by_one(self, requests)
+        posts: list[Post] = [[] for _ in requests]
+        works = [
+            partial(self._answer[type(request)], request, post)
+            for request, post in zip(requests, posts, strict=True)
+        ]
+        with self._mutex:
+            answers = self._database.group(works)
+        for answer, post in zip(answers, posts, strict=True):
+            if not isinstance(answer, errors.StoreError):
+                for instance, signal in post:
+                    self._doorbells.ring(instance, signal)
+        return answers
 
     def execute_within(
         self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None
@@ -282,10 +307,10 @@ class SQLiteStore:
         now = instant(request.now)
 
         def end(found: Deadlock) -> None:
-            victim = found.cycle[0]
+            key, attempt = found.victim
 
             def work(run: Transaction) -> None:
-                lock = LockRow(run, victim.key, now, self._level, post, victim.attempt)
+                lock = LockRow(run, key, now, self._level, post, attempt)
                 deciding.break_deadlock(lock, found)
                 lock.write()
 

@@ -30,6 +30,8 @@ import pytest
 
 _MODULES = (
     "acquiring",
+    "addressing",
+    "admitting",
     "asking",
     "being",
     "breaking",
@@ -37,6 +39,7 @@ _MODULES = (
     "delaying",
     "downgrading",
     "fencing",
+    "grouping",
     "handing_over",
     "holding",
     "keeping_promises",
@@ -61,6 +64,8 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 # ruff: noqa: E402 - after the line above, or it would come too late
 from holdfast.stores.base import Store
 from holdfast.testing.conformance.acquiring import Acquiring
+from holdfast.testing.conformance.addressing import Addressing
+from holdfast.testing.conformance.admitting import Admitting
 from holdfast.testing.conformance.asking import (
     CLIENT,
     OTHER_CLIENT,
@@ -74,6 +79,7 @@ from holdfast.testing.conformance.deadlocking import Deadlocking
 from holdfast.testing.conformance.delaying import Delaying
 from holdfast.testing.conformance.downgrading import Downgrading
 from holdfast.testing.conformance.fencing import Connect, Fencing
+from holdfast.testing.conformance.grouping import Grouping
 from holdfast.testing.conformance.handing_over import HandingOver
 from holdfast.testing.conformance.holding import Holding
 from holdfast.testing.conformance.keeping_promises import KeepingPromises
@@ -127,6 +133,9 @@ class StoreConformance(
     Sweeping,
     Naming,
     Signalling,
+    Addressing,
+    Admitting,
+    Grouping,
     Being,
     KeepingPromises,
 ):

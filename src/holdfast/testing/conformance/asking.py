@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core.events import Event, HistoryLevel
@@ -300,6 +300,10 @@ class AsyncAdapter:
         """Answer *request* in a worker thread."""
         return self._run(asyncio.to_thread(self._store.execute, request))
 
+    def execute_many(self, requests: Sequence[Request[Any]]) -> list[Any]:
+        """Answer *requests* in a worker thread."""
+        return self._run(asyncio.to_thread(self._store.execute_many, requests))
+
     def execute_within(
         self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None
     ) -> A:
@@ -309,6 +313,10 @@ class AsyncAdapter:
     def listen(self, listener: Listener) -> None:
         """Call *listener* with the signals, as the store does."""
         self._store.listen(listener)
+
+    def be_reachable(self) -> None:
+        """Make sure that signals arrive."""
+        self._store.be_reachable()
 
     def after_fork(self, client: Client) -> None:
         """Become the store of *client*."""

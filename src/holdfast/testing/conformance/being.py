@@ -22,6 +22,7 @@ class Being:
             traits.repeats,
             traits.transactions,
             traits.pins,
+            traits.groups,
         ):
             assert isinstance(claim, bool)
 

@@ -59,7 +59,7 @@ class Deadlocking:
         self._circle(ask)
         again = ask.acquire("bob-again", now=104.0, key="k1", owner="bob", wait=True)
         assert isinstance(again, Deadlocked)
-        assert again.cycle[0].attempt == "bob-again"
+        assert again.cycle[0] == self._link("bob", "k1")
 
     def test_the_newest_wait_is_the_victim_whoever_finds_out(self, make_store: MakeStore) -> None:
         """The clock may step between two requests: then it is not the one that asked last."""
@@ -70,8 +70,8 @@ class Deadlocking:
         assert isinstance(self._waits(other, "bob", "k1", now=104.0), Queued)
         expected = Deadlocked(
             (
-                Link("ann", "k2", "ann:k2", CLIENT.host, CLIENT.pid),
-                Link("bob", "k1", "bob:k1", OTHER_CLIENT.host, OTHER_CLIENT.pid),
+                Link("ann", "k2", CLIENT.host, CLIENT.pid),
+                Link("bob", "k1", OTHER_CLIENT.host, OTHER_CLIENT.pid),
             )
         )
         assert mine.refresh("ann:k2", now=106.0, key="k2").outcome == "gone"
@@ -98,6 +98,15 @@ class Deadlocking:
         (event,) = ask.history(key="k1")
         assert (event.kind, event.owner, event.at) == ("deadlocked", "bob", 102.0)
         assert ask.history(key="k2") == ()
+
+    def test_nobody_learns_the_attempt_of_another(self, ask: Asker) -> None:
+        """P5: an attempt is a secret. Whoever knows it can release what it holds, or leave its queue."""
+        self._takes(ask, "ann", "k1")
+        self._takes(ask, "bob", "k2")
+        ask.acquire("of-ann-alone", now=101.0, key="k2", owner="ann", wait=True, patience=1000.0)
+        told = [self._waits(ask, "bob", "k1", now=now) for now in (102.0, 103.0)]
+        assert all(isinstance(answer, Deadlocked) for answer in told)
+        assert "of-ann-alone" not in repr((told, ask.history(key="k1")))
 
     def test_who_does_not_wait_closes_no_circle(self, ask: Asker) -> None:
         self._takes(ask, "ann", "k1")
@@ -198,7 +207,7 @@ class Deadlocking:
         answer = ask.acquire(
             "ann-2", now=101.0, key="k1", owner="ann", terms=permits(3, take=2), wait=True, patience=1000.0
         )
-        assert answer == Deadlocked((Link("ann", "k1", "ann-2", CLIENT.host, CLIENT.pid),))
+        assert answer == Deadlocked((Link("ann", "k1", CLIENT.host, CLIENT.pid),))
 
     def test_an_owner_is_not_in_its_own_way_if_somebody_else_can_make_room(self, ask: Asker) -> None:
         self._takes(ask, "ann", "k1", terms=permits(3))
@@ -249,4 +258,4 @@ class Deadlocking:
 
     @staticmethod
     def _link(owner: str, key: str) -> Link:
-        return Link(owner, key, f"{owner}:{key}", CLIENT.host, CLIENT.pid)
+        return Link(owner, key, CLIENT.host, CLIENT.pid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.data import replace
 from holdfast.core.requests import Holder, LockView, NotHeld
-from holdfast.testing.conformance.asking import CLIENT, Asker
+from holdfast.testing.conformance.asking import CLIENT, OPERATION, SHARED, Asker, permits
 
 LAST = "\U0010ffff"
 
@@ -41,6 +41,30 @@ class Looking:
         token = ask.take("a-1", now=100.0).token
         ask.release("a-1", token, now=101.0)
         assert ask.look(now=102.0) == LockView("nightly", "free", token, None, 0.0, holds=0, waiting=0)
+
+    def test_a_lock_tells_what_kind_it_is_wherever_it_is_shown(self, ask: Asker) -> None:
+        """Also on a page of many, each with its own holds."""
+        ask.take("a-1", now=100.0, key="plain")
+        ask.take("b-1", now=100.0, key="pull", terms=OPERATION)
+        for attempt, take in (("c-1", 2), ("c-2", 1)):
+            ask.take(attempt, now=100.0, key="gpu", terms=permits(4, take))
+        for attempt in ("d-1", "d-2"):
+            ask.take(attempt, now=100.0, key="read", terms=SHARED)
+        page = {view.key: view for view in ask.page(now=101.0).locks}
+        shown = {
+            key: (view.mode, view.operation, view.taken, view.permits, view.holds)
+            for key, view in page.items()
+        }
+        assert shown == {
+            "plain": ("exclusive", False, 0, 0, 1),
+            "pull": ("exclusive", True, 0, 0, 1),
+            "gpu": ("permits", False, 3, 4, 2),
+            "read": ("shared", False, 0, 0, 2),
+        }
+        for key, view in page.items():
+            one = ask.look(now=101.0, key=key)
+            assert replace(one, holders=()) == view
+            assert one.holders[0] == view.holder
 
     def test_looking_changes_nothing(self, ask: Asker) -> None:
         """An expired lease with somebody waiting stays so until a request settles it."""

@@ -141,7 +141,7 @@ class ObservedSQLite(SQLiteStore):
         self._post: Post = []
         self._doorbells = _Wiretap(path, self._post)
         self.open()
-        for table in ("locks", "holds", "tickets", "ended", "outcomes", "history"):
+        for table in ("locks", "holds", "tickets", "ended", "outcomes", "history", "access"):
             self._database.fetch(f"DELETE FROM holdfast_{table}", {})  # noqa: S608 - no input
         self._database.fetch("UPDATE holdfast_meta SET token_floor = 0", {})
 

@@ -24,7 +24,8 @@ CREATE TABLE IF NOT EXISTS holdfast_locks (
     notes        MEDIUMBLOB,           -- JSON: capacity, failures and the like; NULL: nothing
     -- There are no partial indexes. These two are empty where there is nothing to find.
     held_until   BIGINT GENERATED ALWAYS AS (IF(owner IS NULL, NULL, expires_at)) STORED,
-    handed_to    VARBINARY(255) GENERATED ALWAYS AS (IF(claimed = 0 AND attempt IS NOT NULL, instance, NULL)) STORED,
+    handed_to    VARBINARY(255) GENERATED ALWAYS AS
+                     (IF(claimed = 0 AND attempt IS NOT NULL, substring_index(instance, '/', 1), NULL)) STORED,
     PRIMARY KEY (lock_key),
     -- A fence locks this index's record alone. Then renewing passes, which changes only the row; and a grant, which
     -- changes the token and so this record, waits for the fencing transaction. In a transaction at REPEATABLE READ it
@@ -120,7 +121,8 @@ PARTITION BY RANGE (at) (
 -- Signals that say more than the locks themselves do. Their listener reads and deletes them at once.
 CREATE TABLE IF NOT EXISTS holdfast_signals (
     id           BIGINT NOT NULL AUTO_INCREMENT,
-    instance     VARBINARY(255) NOT NULL,
+    instance     VARBINARY(255) NOT NULL,      -- who listens
+    sent_to      VARBINARY(255) NOT NULL DEFAULT '',   -- for whom behind it, if its address says so
     kind         VARBINARY(20) NOT NULL,
     lock_key     VARBINARY(1020) NOT NULL,
     attempt      VARBINARY(1100) NOT NULL,
@@ -129,6 +131,18 @@ CREATE TABLE IF NOT EXISTS holdfast_signals (
     PRIMARY KEY (id),
     KEY by_instance (instance),
     KEY by_time (at)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- Who may ask a server what. Not the secret of a token, only its digest.
+CREATE TABLE IF NOT EXISTS holdfast_access (
+    id           VARBINARY(255) NOT NULL,
+    name         VARBINARY(1020) NOT NULL,     -- of whoever has it
+    digest       VARBINARY(255) NOT NULL,      -- SHA-256 of the secret, in hexadecimal
+    rights       MEDIUMBLOB NOT NULL,  -- JSON: a list of verb:pattern
+    created_at   BIGINT NOT NULL,
+    expires_at   BIGINT,               -- NULL: until it is revoked
+    PRIMARY KEY (id),
+    KEY by_time (expires_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- Whoever gives events their places has this row to himself meanwhile.

@@ -116,5 +116,16 @@ CREATE TABLE holdfast_feed (
     last         bigint NOT NULL       -- the place of the last event that has one
 );
 
+-- Who may ask a server what. Not the secret of a token, only its digest.
+CREATE TABLE holdfast_access (
+    id           text COLLATE "C" PRIMARY KEY,
+    name         text NOT NULL,        -- of whoever has it
+    digest       text NOT NULL,        -- SHA-256 of the secret, in hexadecimal
+    rights       text NOT NULL,        -- JSON: a list of verb:pattern
+    created_at   bigint NOT NULL,
+    expires_at   bigint                -- NULL: until it is revoked
+);
+CREATE INDEX holdfast_access_by_time ON holdfast_access (expires_at);
+
 INSERT INTO holdfast_feed (id, last) VALUES (1, 0);
 INSERT INTO holdfast_meta (id, version, token_floor, store_id) VALUES (1, 1, 0, gen_random_uuid()::text);

@@ -108,5 +108,16 @@ CREATE TABLE holdfast_feed (
     last         INTEGER NOT NULL      -- the place of the last event that has one
 );
 
+-- Who may ask a server what. Not the secret of a token, only its digest.
+CREATE TABLE holdfast_access (
+    id           TEXT PRIMARY KEY,
+    name         TEXT NOT NULL,        -- of whoever has it
+    digest       TEXT NOT NULL,        -- SHA-256 of the secret, in hexadecimal
+    rights       TEXT NOT NULL,        -- JSON: a list of verb:pattern
+    created_at   INTEGER NOT NULL,
+    expires_at   INTEGER               -- NULL: until it is revoked
+) WITHOUT ROWID;
+CREATE INDEX holdfast_access_by_time ON holdfast_access (expires_at) WHERE expires_at IS NOT NULL;
+
 INSERT INTO holdfast_feed (id, last) VALUES (1, 0);
 INSERT INTO holdfast_meta (id, version, token_floor, store_id) VALUES (1, 1, 0, lower(hex(randomblob(16))));

@@ -1,0 +1,114 @@
+"""``holdfast doctor``: whether everything works between here and the store."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+
+from holdfast import errors
+from holdfast.cli.checkup import Checkup, Finding
+from holdfast.cli.options import Commands, add_json, add_url, url_of
+from holdfast.cli.output import DIM, GREEN, RED, YELLOW, clean, count, has_colours, paint
+from holdfast.cli.target import existing
+from holdfast.cli.target import shown as shown_url
+from holdfast.core import keys
+from holdfast.core.data import as_dict
+
+DESCRIPTION = """\
+Look at everything between here and the store, and say what to do about what
+does not work: whether it can be reached, the version of its tables, whether a
+lock can be taken and released, how far its clock is from ours, whether waiters
+are woken and how fast, and how long a round trip takes. Of a server also TLS,
+who you are there and what you may, and whether it is ready.
+
+It takes a lock of its own with a random key for a moment, and leaves nothing
+behind. The exit code is 1 if something does not work.
+"""
+
+EPILOG = """\
+examples:
+  holdfast doctor postgresql://db.internal/app
+  HOLDFAST_ACCESS_TOKEN=hf_... holdfast doctor https://locks.internal:7373
+"""
+
+PREFIX = "holdfast-doctor:"
+UNWELL = 1
+
+
+def add(commands: Commands) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "doctor",
+        help="check everything between here and the store",
+        usage="holdfast doctor [URL] [options]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+    )
+    parser.add_argument("store", nargs="?", metavar="URL", help="where the locks are kept, as with --url")
+    parser.add_argument(
+        "--prefix",
+        metavar="PREFIX",
+        help=f"begin the probe's key with this, where not every key may be used (default: {PREFIX})",
+    )
+    add_json(parser, "write one JSON object a line")
+    add_url(parser)
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    """Print the findings."""
+    if args.store is not None:
+        if url_of(args) not in (None, args.store):
+            raise errors.SettingsError("give the url once, not twice")
+        args.url = args.store
+    if args.prefix is not None:
+        keys.validate(args.prefix)
+    url = existing(args)
+    if not args.json:
+        print(f"{clean(shown_url(url))}")
+    bad = remarks = 0
+    marks = _marks()
+    for finding in _findings(url, args.prefix):
+        bad += finding.good is False
+        remarks += finding.good is None
+        if args.json:
+            print(json.dumps(as_dict(finding)), flush=True)
+        else:
+            _print(finding, marks)
+    if not args.json:
+        print(_summary(bad, remarks))
+    return UNWELL if bad else 0
+
+
+def _findings(url: str, prefix: str | None) -> Iterator[Finding]:
+    if url.startswith(("http://", "https://")):
+        from holdfast.cli.checkup_server import ServerCheckup
+
+        return ServerCheckup(url, prefix or PREFIX, given=prefix is not None).run()
+    return Checkup(url, prefix or PREFIX).run()
+
+
+def _marks() -> dict[bool | None, str]:
+    try:
+        "✓✗".encode(sys.stdout.encoding or "ascii")
+    except (UnicodeError, LookupError):
+        return {True: "ok", False: "NO", None: "- "}
+    return {True: "✓", False: "✗", None: "–"}
+
+
+def _print(finding: Finding, marks: dict[bool | None, str]) -> None:
+    colours = has_colours(sys.stdout)
+    style = {True: GREEN, False: RED, None: YELLOW}[finding.good]
+    mark = paint(marks[finding.good], style, colours=colours)
+    print(f" {mark} {finding.name:<17} {clean(finding.text)}")
+    if finding.advice:
+        print(f"   {'':<17} {paint(clean(finding.advice), DIM, colours=colours)}")
+    sys.stdout.flush()
+
+
+def _summary(bad: int, remarks: int) -> str:
+    if bad:
+        return f"{count(bad, 'thing')} {'does' if bad == 1 else 'do'} not work"
+    return "everything works" + (f", with {count(remarks, 'remark')}" if remarks else "")

@@ -1,0 +1,76 @@
+"""The life of a process that serves: its log, its event loop, and what it says to whoever started it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+
+from holdfast import __version__
+from holdfast.cli.output import BOLD, YELLOW, clean, has_colours, paint
+from holdfast.server.logs import ServerLog
+from holdfast.server.main import Server, make_room
+from holdfast.server.settings import ServerSettings
+
+
+def serve(settings: ServerSettings, ready: Callable[[Server], None] | None = None) -> None:
+    """Run a server until a signal ends it; call *ready* once it listens."""
+    log = ServerLog(settings.log_format, settings.log_level)
+    too_few = make_room(settings)
+
+    async def live() -> None:
+        server = Server(settings, log=log)
+        await server.start()
+
+        def tell() -> None:
+            for warning in (too_few, *server.safety.warnings):
+                if warning:
+                    log.say(warning, "warning")
+            greet(server)
+            if ready is not None:
+                ready(server)
+
+        await server.run(tell)
+
+    log.install()
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(live())
+    finally:
+        log.close()
+
+
+def greet(server: Server) -> None:
+    """Say where to look."""
+    settings, authentication = server.settings, server.safety.authentication
+    if settings.log_format == "json":
+        server.log.say(
+            "serving",
+            version=__version__,
+            url=server.url,
+            store=server.store,
+            authentication=authentication,
+            pid=os.getpid(),
+        )
+        return
+    colours = has_colours(sys.stdout)
+    who = (
+        "on: callers need an access token (holdfast token create NAME --allow RIGHT)"
+        if authentication
+        else "off: everybody who can reach it may do everything"
+    )
+    print(f"holdfast {__version__} serves {paint(server.url, BOLD, colours=colours)}")
+    print(f"  dashboard       {paint(server.url + '/', BOLD, colours=colours)}")
+    print(f"  store           {clean(server.store)}")
+    print(f"  authentication  {who if authentication else paint(who, YELLOW, colours=colours)}")
+    print("  Ctrl-C ends it", flush=True)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return how to make a faster event loop, if there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

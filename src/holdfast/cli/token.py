@@ -1,0 +1,183 @@
+"""``holdfast token``: who may use a server, and for what."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import secrets
+import sys
+import time
+from typing import Any
+
+from holdfast import errors, identity
+from holdfast.cli.options import Commands, add_json, add_url
+from holdfast.cli.output import clean, duration_text, moment_text, say, table
+from holdfast.cli.target import existing, target
+from holdfast.core.access import MOST_RIGHTS, AccessToken, GrantAccess, ListAccess, RevokeAccess, parse_right
+from holdfast.core.data import as_dict
+from holdfast.core.requests import Request
+from holdfast.stores import open_store
+from holdfast.stores.base import StoreOptions
+
+DESCRIPTION = """\
+Make, list and revoke the access tokens that a server asks its callers for.
+
+  create NAME --allow RIGHT   make one, and show its secret, once
+  list                        say which there are
+  revoke ID                   let nobody in with it any more
+
+A right is a verb and a key, or a prefix and a star: acquire:build:* is to take
+locks whose keys begin with build:, observe:* to look at all of them. There are
+acquire, observe, break, and admin, which is all three and the rest.
+
+It works on the store itself, whether or not a server runs, and through a server
+(--url https://...) with an access token that may admin:*. The store keeps only
+a hash of the secret. A running server learns of a change within seconds.
+"""
+
+EPILOG = """\
+examples:
+  holdfast token create ops --allow 'admin:*'
+  holdfast token create ci --allow 'acquire:build:*' --ttl 90d
+  holdfast token revoke 4f1c09a2b7de
+"""
+
+NOT_FOUND = 1
+
+_NAME = re.compile(r"[0-9A-Za-z_.@-]{1,64}")
+_TTL = re.compile(r"(\d+(?:\.\d+)?)([smhdwy]?)")
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "y": 366 * 86400}
+
+
+def add(commands: Commands) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "token",
+        help="make, list and revoke the access tokens of a server",
+        usage="holdfast token create NAME --allow RIGHT ... | list | revoke ID",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+    )
+    parser.add_argument(
+        "action", choices=("create", "list", "revoke"), metavar="ACTION", help="create, list or revoke"
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME|ID", help="whose it is, or which to revoke")
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="RIGHT",
+        help="what it allows, for example acquire:build:*; may be given several times",
+    )
+    parser.add_argument(
+        "--ttl", type=_ttl, metavar="T", help="how long it is valid, e.g. 12h or 90d (default: until revoked)"
+    )
+    add_json(parser, "write JSON")
+    add_url(parser)
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    """Do what was asked for."""
+    if args.action != "create" and (args.allow or args.ttl):
+        raise errors.SettingsError("--allow and --ttl are for 'holdfast token create'")
+    if args.action == "list":
+        if args.name is not None:
+            raise errors.SettingsError("'holdfast token list' lists all, and takes no name")
+        return _list(args)
+    if args.name is None:
+        what = "NAME --allow RIGHT" if args.action == "create" else "ID"
+        raise errors.SettingsError(f"who? Write 'holdfast token {args.action} {what}'")
+    return _create(args) if args.action == "create" else _revoke(args)
+
+
+def new_secret() -> tuple[str, str, str]:
+    """Return the id of a new access token, the token itself, and the hash of its secret part."""
+    id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+    return id, f"hf_{id}_{secret}", hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _create(args: argparse.Namespace) -> int:
+    if not _NAME.fullmatch(args.name):
+        raise errors.SettingsError(
+            f"name is {args.name!r}; it may have up to 64 letters, digits and the signs . _ @ -"
+        )
+    if not args.allow:
+        raise errors.SettingsError("a token that allows nothing is of no use: say --allow, e.g. observe:*")
+    rights = tuple(dict.fromkeys(str(parse_right(text)) for text in args.allow))
+    if len(rights) > MOST_RIGHTS:
+        raise errors.SettingsError(f"{len(rights)} rights are given; one token has at most {MOST_RIGHTS}")
+    id, secret, digest = new_secret()
+    made = _ask(target(args), GrantAccess(id, args.name, digest, rights, args.ttl))
+    if args.json:
+        print(json.dumps({**_public(made), "token": secret}))
+        return 0
+    print(secret)
+    sys.stdout.flush()
+    until = "until it is revoked" if args.ttl is None else f"for {duration_text(args.ttl)}"
+    say(f"{made.name} may {', '.join(rights)}, {until}; the token's id is {id}")
+    say("keep it: it is shown only now. Clients take it from $HOLDFAST_ACCESS_TOKEN, or send it as")
+    say("'Authorization: Bearer hf_...'; the dashboard asks for it")
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    tokens = sorted(_ask(existing(args), ListAccess()), key=lambda token: (token.name, token.created_at))
+    if args.json:
+        for token in tokens:
+            print(json.dumps(_public(token)))
+        return 0
+    if not tokens:
+        say("there are no access tokens: make one with 'holdfast token create NAME --allow admin:*'")
+        return 0
+    rows = [("ID", "NAME", "CREATED", "EXPIRES", "RIGHTS")]
+    for token in tokens:
+        expires = "never" if token.expires_at is None else moment_text(token.expires_at)
+        rights = " ".join(map(clean, token.rights))
+        rows.append((token.id, clean(token.name), moment_text(token.created_at), expires, rights))
+    for row in table(rows, right=frozenset(), shrink={}, width=None):
+        print("  ".join(row).rstrip())
+    return 0
+
+
+def _revoke(args: argparse.Namespace) -> int:
+    url = existing(args)
+    gone = _ask(url, RevokeAccess(args.name))
+    if gone is None:
+        say(f"there is no access token with the id {clean(args.name)!r}: see 'holdfast token list'")
+        return NOT_FOUND
+    if args.json:
+        print(json.dumps(_public(gone)))
+    else:
+        print(f"revoked {gone.id}, which let {clean(gone.name)} {clean(', '.join(gone.rights))}")
+    return 0
+
+
+def _ask(url: str, request: Request[Any]) -> Any:
+    """Ask the store once; try again for a while if it cannot answer. All three can be asked twice."""
+    store = open_store(url, StoreOptions(identity.new_client()))
+    deadline = time.monotonic() + 5.0
+    try:
+        store.open()
+        while True:
+            try:
+                return store.execute(request)
+            except (errors.StoreUnavailable, errors.OutcomeUnknown):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+    finally:
+        store.close()
+
+
+def _public(token: AccessToken) -> dict[str, Any]:
+    return {name: value for name, value in as_dict(token).items() if name != "digest"}
+
+
+def _ttl(text: str) -> float:
+    match = _TTL.fullmatch(text)
+    if match is None or not float(match[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 12h, 30d or 1y")
+    return float(match[1]) * _UNITS[match[2]]

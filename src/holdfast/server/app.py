@@ -1,0 +1,201 @@
+"""One request, from its arrival to its answer: who asks, whether they may, and what comes of it.
+
+Whatever goes wrong becomes a problem with a status, a name and what to do. How a request is answered is
+in `acting`, `looking` and `standing`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from holdfast import errors
+from holdfast.server.access import ANYONE, Access, Principal
+from holdfast.server.acting import Acting
+from holdfast.server.backend import Backend
+from holdfast.server.call import Call
+from holdfast.server.feed import EventHub
+from holdfast.server.http.message import HTTPRequest, Response, Stream
+from holdfast.server.limits import Budget
+from holdfast.server.logs import ServerLog
+from holdfast.server.looking import Looking
+from holdfast.server.metrics import Metrics
+from holdfast.server.replies import refused
+from holdfast.server.routes import HISTORY, Route, match
+from holdfast.server.settings import ServerSettings
+from holdfast.server.shapes import read_json
+from holdfast.server.signalling import SignalStreams
+from holdfast.server.sse import Heartbeats
+from holdfast.server.standing import Standing
+from holdfast.server.waiting import Waiting
+
+Handler = Callable[[Call], Awaitable[Response | Stream]]
+JSON = "application/json"
+UNKNOWN = "(none)"  # the route of what has none
+DRAINING = "the server is going away; ask again with the same attempt"
+
+
+class App:
+    """See the module. It makes the parts that answer, and ends them."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        backend: Backend,
+        metrics: Metrics,
+        log: ServerLog,
+        *,
+        required: bool = False,
+    ) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._log = log
+        self._access = Access(backend, settings)
+        self._access.required = self._access.required or required
+        self._budget = Budget(settings.limits)
+        self._heartbeats = Heartbeats()
+        self._waiting = Waiting(backend, heartbeats=self._heartbeats)
+        self._events = EventHub(backend, settings.limits, heartbeats=self._heartbeats)
+        self._signals = SignalStreams(backend, heartbeats=self._heartbeats)
+        metrics.streams.ask(lambda: self._events.count, "events")
+        metrics.streams.ask(lambda: self._signals.count, "signals")
+        metrics.events_sent.ask(lambda: self._events.sent)
+        metrics.signals_sent.ask(lambda: self._signals.sent)
+        metrics.waiters.ask(lambda: self._waiting.count)
+        acting = Acting(backend, self._waiting, self._budget)
+        for end in (self._events.revoke, self._signals.revoke, self._waiting.revoke):
+            self._access.on_revoked(end)
+        looking = Looking(backend, self._events, self._signals, self._budget)
+        standing = self._standing = Standing(settings, backend, self._access, metrics)
+        self._handlers: dict[str, Handler] = {
+            "acquire": acting.acquire,
+            "release": acting.release,
+            "withdraw": acting.withdraw,
+            "downgrade": acting.downgrade,
+            "renew": acting.renew,
+            "break": acting.break_,
+            "resize": acting.resize,
+            "sweep": acting.sweep,
+            "list": looking.list,
+            "inspect": looking.inspect,
+            "history": looking.history,
+            "events": looking.events,
+            "signals": looking.signals,
+            "instances": looking.instances,
+            "server": standing.server,
+            "list_access": standing.list_access,
+            "grant_access": standing.grant_access,
+            "revoke_access": standing.revoke_access,
+            "metrics": standing.metrics,
+            "health": standing.health,
+            "ready": standing.ready,
+            "openapi": standing.openapi,
+            "dashboard": standing.dashboard,
+            "asset": standing.asset,
+        }
+
+    async def open(self) -> None:
+        """Learn who may ask."""
+        await self._access.open()
+
+    async def reload(self) -> None:
+        """Learn anew who may ask."""
+        await self._access.reload()
+
+    def drain(self) -> None:
+        """Tell everybody who waits or listens to go elsewhere. Nothing is lost: it is all in the store."""
+        self._standing.draining = True
+        self._waiting.drain()
+        self._events.drain()
+        self._signals.drain()
+
+    async def close(self) -> None:
+        """End what runs by itself."""
+        await self._waiting.close()
+        self._events.close()
+        self._heartbeats.close()
+        await self._access.close()
+
+    async def handle(self, request: HTTPRequest) -> Response | Stream:
+        """Answer *request*. Never raises but for cancellation."""
+        began = time.perf_counter()
+        path, named, who, failed = UNKNOWN, "", "", ""
+        try:
+            route, named = match(request.method, request.path)
+            path = route.path
+            principal = ANYONE if route.public else await self._access.authenticate(request)
+            who = principal.name
+            self._admit(route, principal)
+            response = await self._handlers[route.name](self._read(request, route, named, principal))
+        except errors.HoldfastError as error:
+            self._count(error)
+            failed = type(error).__name__
+            response = refused(error)
+        took = time.perf_counter() - began
+        status = response.status if isinstance(response, Response) else 200
+        self._metrics.observe_request(path, request.method, status, took)
+        self._log.request(
+            id=request.id,
+            method=request.method,
+            route=path,
+            status=status,
+            seconds=took,
+            principal=who,
+            remote=request.remote,
+            key=named,
+            error=failed,
+        )
+        return response
+
+    def _admit(self, route: Route, principal: Principal) -> None:
+        """Refuse who may not ask for anything of this kind, or has asked too much."""
+        if route.public:
+            return
+        self._budget.asked(principal)
+        verb = route.verb
+        if verb is not None and route.scope in ("visible", "anything") and not principal.any(verb):
+            raise errors.AccessDenied(f"{principal.name} has no right to {verb} anything")
+        if verb is not None and route.scope == "everywhere" and not principal.everywhere(verb):
+            raise errors.AccessDenied(f"{principal.name} has no right to {verb} everything ({verb}:*)")
+        if self._standing.draining and route.streams:
+            raise errors.StoreUnavailable(DRAINING)
+
+    def _read(self, request: HTTPRequest, route: Route, named: str, principal: Principal) -> Call:
+        """Return what is asked for, checked."""
+        given: dict[str, Any] = {}
+        call = Call(request, route, named, given, principal, self._history(request))
+        if route.verb is not None and route.scope == "key":
+            call.require(route.verb, named)
+        if route.body is not None:
+            if request.query:
+                route.query.read_query(request.query)  # there must be none
+            if not _is_json(request):
+                raise errors.RequestRefused(415, "a body must have the Content-Type application/json")
+            given.update(route.body.read(read_json(request.body)))
+        else:
+            given.update(route.query.read_query(request.query))
+        if given.get("now") is not None and not self._settings.accept_times:
+            raise errors.SettingsError(
+                "now is for tests of the server itself; here its store's clock decides"
+            )
+        return call
+
+    def _history(self, request: HTTPRequest) -> Any:
+        asked = request.headers.get("holdfast-history")
+        return None if asked is None else HISTORY.read(asked, "Holdfast-History")
+
+    def _count(self, error: errors.HoldfastError) -> None:
+        if isinstance(error, errors.NotAuthenticated):
+            self._metrics.auth_failures.add()
+        elif isinstance(error, errors.AccessDenied):
+            self._metrics.access_denied.add()
+        elif isinstance(error, errors.LimitExceeded):
+            self._metrics.limits_hit.add(error.limit)
+        elif isinstance(error, errors.TooManyRequests):
+            self._metrics.limits_hit.add("rate")
+
+
+def _is_json(request: HTTPRequest) -> bool:
+    given = request.headers.get("content-type", "")
+    return given == JSON or given.partition(";")[0].strip().lower() == JSON

@@ -1,0 +1,266 @@
+"""The stores behind a server, asked from its event loop.
+
+A store that waits for a disk or a network has threads of its own here, as many as it is worth, however many
+requests are under way. One that can commit many requests at once (SQLite) gets whatever has come in while it
+was busy with the last ones: under load a commit is shared by many, and alone nobody waits for company.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar, cast
+
+from holdfast import identity
+from holdfast.core.events import HistoryLevel
+from holdfast.core.requests import (
+    Acquire,
+    Break,
+    Client,
+    Downgrade,
+    Release,
+    Renew,
+    Request,
+    Resize,
+    Signal,
+    Sweep,
+    Withdraw,
+)
+from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
+from holdfast.log import log
+from holdfast.masking import block_signals
+from holdfast.stores import open_store
+from holdfast.stores.base import Store, StoreOptions, Traits
+
+A = TypeVar("A")
+Asked = tuple[Request[Any], "asyncio.Future[Any]"]
+Group = list[Asked]
+
+GROUP = 64  # requests in one commit
+MOST_PENDING = 20_000  # requests that wait for the store; more are refused at once
+
+_WRITES = frozenset({Acquire, Release, Withdraw, Break, Downgrade, Resize, Renew, Sweep})
+
+
+class Observer(Protocol):
+    """Who wants to know how the store does. Must not raise."""
+
+    def store_answered(self, request: str, seconds: float, error: str | None) -> None:
+        """Take note of one answer."""
+
+    def group_committed(self, size: int) -> None:
+        """Take note of how many requests were answered at once."""
+
+    def observe_answer(self, request: object, answer: object) -> None:
+        """Take note of what became of a lock. Called in the loop's thread."""
+
+
+class Backend:
+    """See the module. To be used from one event loop."""
+
+    def __init__(
+        self, url: str, *, history: HistoryLevel = "notable", observer: Observer | None = None
+    ) -> None:
+        self._url = url
+        self._history: HistoryLevel = history
+        self._observer = observer
+        self._client = identity.new_client()
+        self._lanes: dict[HistoryLevel, Lane] = {}
+        self._listeners: list[Callable[[Signal], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
+        self._opening = asyncio.Lock()
+
+    @property
+    def instance(self) -> str:
+        """Where signals for this server go, and the first part of its clients' addresses."""
+        return self._client.instance
+
+    @property
+    def traits(self) -> Traits:
+        """What is true of the store."""
+        return self._lanes[self._history].store.traits
+
+    @property
+    def kind(self) -> str:
+        """What kind of store it is: the scheme of its url."""
+        return self._url.partition("://")[0].lower()
+
+    @property
+    def pending(self) -> int:
+        """How many requests wait for the store."""
+        return sum(lane.pending for lane in self._lanes.values())
+
+    async def open(self) -> None:
+        """Connect, and have the store wake us."""
+        loop = asyncio.get_running_loop()
+        store = open_store(self._url, StoreOptions(self._client, self._history))
+        store.listen(lambda signal: _call(loop, self._dispatch, signal))
+        await asyncio.to_thread(store.open)
+        await asyncio.to_thread(store.be_reachable)
+        self._lanes[self._history] = Lane(store, self._observer, self._wrote)
+
+    async def close(self) -> None:
+        """Answer what was asked, and let go of the stores."""
+        lanes = list(self._lanes.values())
+        for lane in lanes:
+            await asyncio.to_thread(lane.close)
+
+    async def ask(self, request: Request[A], history: HistoryLevel | None = None) -> A:
+        """Have *request* answered by a store that keeps this much *history*."""
+        lane = self._lanes.get(history or self._history)
+        if lane is None:
+            lane = await self._open_another(history or self._history)
+        return cast("A", await lane.ask(request))
+
+    async def _open_another(self, history: HistoryLevel) -> Lane:
+        """Open a store for callers who want another history than most. It needs no ear of its own."""
+        async with self._opening:
+            if history not in self._lanes:
+                store = open_store(self._url, StoreOptions(identity.new_client(), history))
+                await asyncio.to_thread(store.open)
+                self._lanes[history] = Lane(store, self._observer, self._wrote)
+        return self._lanes[history]
+
+    def listen(self, listener: Callable[[Signal], None]) -> None:
+        """Call *listener* in the loop's thread with the signals for us and for our clients."""
+        self._listeners.append(listener)
+
+    def on_write(self, callback: Callable[[], None]) -> None:
+        """Call *callback* in the loop's thread after requests that may have made events."""
+        self._callbacks.append(callback)
+
+    def client(self, host: str) -> Client:
+        """Return who asks for a caller that has no address: its signals come to us."""
+        return Client(self.instance, host, 0)
+
+    def _dispatch(self, signal: Signal) -> None:
+        for listener in self._listeners:
+            listener(signal)
+
+    def _wrote(self) -> None:
+        for callback in self._callbacks:
+            callback()
+
+
+class Lane:
+    """One store, and the threads that ask it."""
+
+    def __init__(self, store: Store, observer: Observer | None, wrote: Callable[[], None]) -> None:
+        self.store = store
+        self._observer = observer
+        self._wrote = wrote
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Asked] = deque()
+        self._changed = threading.Condition()
+        self._idle = 0  # threads that have nothing to do
+        self._closed = False
+        self._most = GROUP if store.traits.groups else 1
+        self._threads: list[threading.Thread] = []
+        if store.traits.blocking:
+            for number in range(1 if store.traits.groups else max(store.traits.lanes, 1)):
+                thread = threading.Thread(target=self._run, name=f"holdfast-store-{number}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    @property
+    def pending(self) -> int:
+        return len(self._waiting)
+
+    def ask(self, request: Request[Any]) -> asyncio.Future[Any]:
+        """Return the answer, when it is there."""
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        if not self._threads:
+            self._deliver([(request, answer)], self._execute([request]))
+        elif self._closed or len(self._waiting) >= MOST_PENDING:
+            answer.set_exception(
+                StoreUnavailable(f"{len(self._waiting)} requests wait for the store already; try again later")
+            )
+        else:
+            self._waiting.append((request, answer))
+            if self._idle:  # else whoever is busy looks again by itself
+                with self._changed:
+                    self._changed.notify()
+        return answer
+
+    def close(self) -> None:
+        """Answer what was asked, and close the store."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(timeout=10.0)
+        self.store.close()
+
+    def _run(self) -> None:
+        block_signals()
+        while group := self._take():
+            _call(self._loop, self._deliver, group, self._execute([request for request, _ in group]))
+
+    def _take(self) -> Group:
+        """Return what is to be asked next; nothing when it is over."""
+        group: Group = []
+        while not group:
+            with suppress(IndexError):
+                while len(group) < self._most:
+                    request, future = self._waiting.popleft()
+                    if not future.cancelled():  # whoever asked has gone: nothing was done yet
+                        group.append((request, future))
+            if group:
+                break
+            with self._changed:
+                self._idle += 1  # before we look again: who asks from now on notifies us
+                if not self._waiting:
+                    if self._closed:
+                        return []
+                    self._changed.wait()
+                self._idle -= 1
+        return group
+
+    def _execute(self, requests: Sequence[Request[Any]]) -> list[Any]:
+        began = time.perf_counter()
+        try:
+            if len(requests) == 1:
+                answers = [self.store.execute(requests[0])]
+            else:
+                answers = self.store.execute_many(requests)
+        except HoldfastError as error:
+            answers = [
+                copy.copy(error) for _ in requests
+            ]  # each is raised somewhere, and collects its traceback
+        except Exception as error:  # noqa: BLE001 - a thread that died would leave all who wait behind it
+            log().exception("the store failed in an unknown way")
+            answers = [StoreError(f"the store failed: {type(error).__name__}")] * len(requests)
+        if self._observer is not None:
+            took = time.perf_counter() - began
+            self._observer.group_committed(len(requests))
+            for request, answer in zip(requests, answers, strict=True):
+                failed = type(answer).__name__ if isinstance(answer, HoldfastError) else None
+                self._observer.store_answered(type(request).__name__, took, failed)
+        return answers
+
+    def _deliver(self, group: Group, answers: list[Any]) -> None:
+        wrote = False
+        for (request, future), answer in zip(group, answers, strict=True):
+            failed = isinstance(answer, HoldfastError)
+            wrote = wrote or (type(request) in _WRITES and not failed)
+            if self._observer is not None and not failed:
+                self._observer.observe_answer(request, answer)
+            if future.done():  # cancelled: whoever asked has gone
+                continue
+            if failed:
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+        if wrote:
+            self._wrote()
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: Any) -> None:
+    """Call something in the loop's thread, from any thread. A loop that is gone has nobody to tell."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *args)

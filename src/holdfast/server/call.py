@@ -1,0 +1,39 @@
+"""One request that was let in: what it asks for, who asks, and what they may."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.access import Verb
+from holdfast.core.data import data
+from holdfast.core.events import HistoryLevel
+from holdfast.errors import AccessDenied
+from holdfast.server.access import Principal
+from holdfast.server.http.message import HTTPRequest
+from holdfast.server.routes import Route
+
+
+@data
+class Call:
+    """What a handler is given."""
+
+    http: HTTPRequest
+    route: Route
+    named: str  # what the path names: a key, an id, a file
+    given: dict[str, Any]  # the body or the query, read
+    principal: Principal
+    history: HistoryLevel | None
+
+    @property
+    def wants_stream(self) -> bool:
+        """Whether the caller asks for an event stream."""
+        return "text/event-stream" in self.http.headers.get("accept", "")
+
+    def require(self, verb: Verb, key: str) -> None:
+        """Refuse if the caller may not do this to *key*, whether or not there is such a lock."""
+        if not self.principal.may(verb, key):
+            raise AccessDenied(f"{self.principal.name or 'nobody'} has no right to {verb} {key!r}")
+
+    def may_know(self, key: str) -> bool:
+        """Tell whether the caller may be told of *key*."""
+        return self.principal.may("observe", key) or self.principal.may("acquire", key)

@@ -1,0 +1,129 @@
+// The page: the bar at its top, what is said of the connection, and which view is shown. The rest is in the views.
+
+import { connect } from "./connection.js";
+import { h, mark, put } from "./dom.js";
+import { clean, duration } from "./format.js";
+import { eventsView } from "./events.js";
+import { instancesView } from "./instances.js";
+import { forget, resume } from "./journal.js";
+import { helpDialog, listen } from "./keys.js";
+import { lockView } from "./lock.js";
+import { locksView } from "./locks.js";
+import { accountDialog, askForToken, signinView } from "./signin.js";
+import { emit, isReadOnly, may, on, state } from "./state.js";
+import { unfollow } from "./stream.js";
+
+const VIEWS = { locks: locksView, events: eventsView, instances: instancesView, lock: lockView };
+const byId = (id) => document.getElementById(id);
+const [main, banner, light, account, readOnly] = ["main", "banner", "light", "account", "read-only"].map(byId);
+const why = h("span");
+const retry = h("button", { class: "small", click: () => connect() }, "Try now");
+banner.append(why, retry);
+let view = null;
+
+/** Show what the address says. */
+function route() {
+  const [path, parameters = ""] = location.hash.slice(1).split("?");
+  const [, name = "", ...rest] = path.split("/");
+  const next = Object.hasOwn(VIEWS, name) ? VIEWS[name] : locksView;
+  let key = null;
+  if (next === lockView) {
+    try {
+      key = decodeURIComponent(rest.join("/"));
+    } catch {
+      key = rest.join("/"); // typed by hand
+    }
+  }
+  view?.hide();
+  view = next;
+  main.replaceChildren(view.element);
+  view.show(new URLSearchParams(parameters), key, locksView.address);
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.dataset.view === "locks") link.href = locksView.address;
+    const isCurrent =
+      link.dataset.view === name || (link.dataset.view === "locks" && (next === locksView || next === lockView));
+    mark(link, "aria-current", isCurrent ? "page" : null);
+  }
+  document.title = `${view.title} · holdfast`;
+}
+
+function go(name) {
+  location.hash = name === "locks" ? locksView.address : `#/${name}`;
+}
+
+let wasSignedOut = false;
+
+function show() {
+  const isOut = state.link === "signed-out";
+  const isNews = isOut !== wasSignedOut;
+  wasSignedOut = isOut; // first: what follows changes things, and comes back here
+  mark(document.body, "data-link", state.link);
+  mark(document.body, "data-stale", state.link === "offline" || state.failing !== "");
+  if (isOut && isNews) {
+    forget();
+    unfollow();
+    view?.hide();
+    view = null;
+    main.replaceChildren(signinView);
+    document.title = "Sign in · holdfast";
+    askForToken();
+    emit("signed-out");
+  }
+  if (!isOut && state.link === "online" && view === null) route();
+  for (const element of document.querySelectorAll("nav, #account")) mark(element, "hidden", isOut || !state.server);
+  if (state.server) {
+    const { authentication, principal } = state.server;
+    put(account, authentication ? clean(principal.name) : "no sign-in");
+    mark(readOnly, "hidden", !isReadOnly());
+    put(readOnly, may("observe") ? "read-only" : "no rights");
+  } else mark(readOnly, "hidden", true);
+  showLight();
+  tell(performance.now());
+}
+
+function showLight() {
+  const [word, title] = {
+    online:
+      state.stream === "live"
+        ? ["live", "Connected, and told of events as they happen"]
+        : ["polling", "Connected; without the event stream it is asked every two seconds"],
+    offline: ["offline", "There is no connection to the server"],
+    starting: ["…", "Connecting"],
+    "signed-out": ["", ""],
+  }[state.link];
+  put(light, word);
+  mark(light, "title", title);
+  mark(light, "data-light", word);
+}
+
+/** Say in a line what is wrong with the connection, since when, and when it is tried again. */
+function tell(now) {
+  const isOff = state.link === "offline";
+  const isOn = state.link === "online";
+  mark(banner, "hidden", !(isOff || (isOn && (state.draining || state.failing))));
+  mark(banner, "data-kind", isOff ? "offline" : "draining");
+  mark(retry, "hidden", !isOff);
+  if (isOff) {
+    const wait = Math.ceil((state.nextTry - now) / 1000);
+    const since = state.since.toLocaleTimeString(undefined, { hour12: false });
+    const next = wait > 0 ? `Next try in ${wait} s.` : "Trying now…";
+    const old = state.serverAt ? ` What you see is ${duration((now - state.serverAt) / 1000)} old or older.` : "";
+    put(why, `Disconnected since ${since}: ${clean(state.trouble)}. ${next}${old}`);
+  } else if (state.draining)
+    put(why, "This server is draining: it is going down, and tells its clients to connect anew.");
+  else put(why, `The server is there, but cannot answer: ${clean(state.failing)}. What you see may be old.`);
+}
+
+on("change", show);
+on("tick", tell);
+on("connected", resume);
+window.addEventListener("hashchange", () => state.link !== "signed-out" && state.server && route());
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address is the view's
+  (main.querySelector("[role=grid], h1, h2") ?? main).focus();
+});
+byId("theme").addEventListener("click", () => window.toggleTheme());
+byId("help").addEventListener("click", helpDialog);
+account.addEventListener("click", accountDialog);
+listen(() => view, go);
+connect();

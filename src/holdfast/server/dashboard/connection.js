@@ -1,0 +1,63 @@
+// Whether there is a server: asks it who it is, notices when it is gone, and tries again until it is back.
+
+import { get, Problem } from "./api.js";
+import { change, emit, on, state } from "./state.js";
+
+const CHECK = 10_000; // ms between looks at the server itself, while all is well
+const FIRST_PAUSE = 500;
+const LONGEST_PAUSE = 8_000;
+
+let timer = 0;
+let pause = FIRST_PAUSE;
+let asking = null;
+
+/** Ask the server who it is and who we are. Everything else follows from the answer. */
+export function connect() {
+  clearTimeout(timer);
+  asking ??= hello().finally(() => {
+    asking = null;
+  });
+  return asking;
+}
+
+async function hello() {
+  if (state.link === "offline") change({ nextTry: 0 });
+  try {
+    const server = await get("/v1/server");
+    const was = state.link;
+    pause = FIRST_PAUSE;
+    change({
+      server,
+      serverAt: server.cameAt,
+      link: "online",
+      since: null,
+      trouble: "",
+      draining: Boolean(server.draining),
+    });
+    timer = setTimeout(() => document.hidden || connect(), CHECK);
+    if (was !== "online") emit("connected");
+  } catch (error) {
+    // Without an answer, or signed out, the listeners below have been called; other problems are told like those.
+    if (error instanceof Problem && error.status !== 401) emit("unreachable", error.message);
+  }
+}
+
+on("unreachable", (trouble) => {
+  if (state.link === "signed-out") return;
+  if (state.link === "offline" && state.nextTry > performance.now()) return; // others failed with it
+  clearTimeout(timer);
+  timer = setTimeout(() => document.hidden || connect(), pause);
+  change({ link: "offline", trouble, since: state.since ?? new Date(), nextTry: performance.now() + pause });
+  pause = Math.min(pause * 1.7, LONGEST_PAUSE) * (0.9 + Math.random() * 0.2);
+});
+
+on("refused", (detail) => {
+  clearTimeout(timer);
+  change({ link: "signed-out", server: null, since: null, trouble: detail ?? "" });
+});
+
+// A tab that comes back, or a machine that wakes up, need not wait for the next try.
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden && (state.link === "offline" || state.link === "online")) connect();
+});
+window.addEventListener("online", () => state.link === "offline" && connect());

@@ -1,0 +1,79 @@
+// How numbers, times and foreign text are written for people.
+
+const WHOLE = new Intl.NumberFormat("en");
+const CLOCK = new Intl.DateTimeFormat(undefined, {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hour12: false,
+});
+const DAY = new Intl.DateTimeFormat(undefined, { year: "numeric", month: "short", day: "numeric" });
+
+// Control characters, and those that are invisible or turn the direction of what stands around them.
+const STRANGE = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+/** Return text with every character that could hide or pretend something made visible. */
+export function clean(text) {
+  return String(text ?? "").replace(STRANGE, (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+export function number(value) {
+  return WHOLE.format(value);
+}
+
+/** Return `1 lock`, `2 locks`. */
+export function count(value, noun) {
+  return `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
+const two = (value) => String(value).padStart(2, "0");
+
+/** Return a duration in whole units, in a form that is calm while it counts: `24 s`, `3m 05s`, `2h 03m`, `4d 02h`. */
+export function duration(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  if (whole < 100) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)}m ${two(whole % 60)}s`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)}h ${two(Math.floor(whole / 60) % 60)}m`;
+  return `${number(Math.floor(whole / 86400))}d ${two(Math.floor(whole / 3600) % 24)}h`;
+}
+
+/** Return a duration that has ended, with tenths where they matter. */
+export function exactly(seconds) {
+  return seconds < 10 ? `${Math.max(0, seconds).toFixed(1)} s` : duration(seconds);
+}
+
+/** Return a time of the store's clock (seconds since the epoch) as a time of day here. */
+export function clock(at) {
+  return CLOCK.format(at * 1000);
+}
+
+/** Return a time with its day. */
+export function moment(at) {
+  return `${DAY.format(at * 1000)}, ${CLOCK.format(at * 1000)}`;
+}
+
+export function day(at) {
+  return DAY.format(at * 1000);
+}
+
+/** Return `host:pid`, or nothing where neither was told. */
+export function place(who) {
+  if (!who?.host && !who?.pid) return "";
+  return `${clean(who.host)}:${who.pid}`;
+}
+
+/** Return the words for a kind of event. */
+export function kindText(kind) {
+  return kind.replaceAll("_", " ");
+}
+
+/** Return the type of a key: what is before its first colon, if there is one. */
+export function typeOf(key) {
+  const colon = key.indexOf(":");
+  return colon > 0 ? key.slice(0, colon).replaceAll("%3A", ":").replaceAll("%25", "%") : "";
+}
+
+/** Return the address of a lock's page. */
+export function lockLink(key) {
+  return `#/lock/${encodeURIComponent(key)}`;
+}

@@ -1,0 +1,343 @@
+"""One connection: requests are read, handled and answered one after the other; a stream is its last answer.
+
+There is a task while a request is handled, and none otherwise. Nothing here ever waits for a peer: whatever
+it is to do (send a head, send a body, read an answer) has a deadline, and most peers never come near it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.errors import RequestRefused, StoreError
+from holdfast.log import log
+from holdfast.server import sse
+from holdfast.server.http.answering import CONTINUE, render, render_start
+from holdfast.server.http.deadlines import NEVER
+from holdfast.server.http.message import HTTPRequest, Response, Stream, new_id, problem
+from holdfast.server.http.receiving import Reader
+
+if TYPE_CHECKING:
+    from holdfast.server.http.listener import Listener
+
+AHEAD = 4096  # bytes of requests to come, behind which we stop reading until the present one is answered
+LINGER = 2.0  # seconds that a refused peer may go on sending: closed at once, it might never see the answer
+SLOWEST = 1024  # bytes a second; reading slower than that is no progress
+SLOW = sse.goodbye("slow", "too much was waiting to be read; come back and go on behind the last event")
+
+
+# What a connection is about. Plain numbers: it takes a while to look up the members of an Enum.
+READING = 0  # a request, or nothing yet
+HANDLING = 1
+FLUSHING = 2  # the peer has not taken the answer yet
+STREAMING = 3
+REFUSED = 4  # told so; whatever still comes is thrown away
+CLOSING = 5  # the last bytes are on their way
+NAMES = ("reading", "handling", "flushing", "streaming", "refused", "closing")
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The server's side of a connection."""
+
+    __slots__ = (
+        "_ahead",
+        "_certificate",
+        "_in_body",
+        "_listener",
+        "_pending",
+        "_reader",
+        "_remote",
+        "_state",
+        "_stream",
+        "_transport",
+        "deadline",
+        "task",
+        "tick",
+    )
+
+    _transport: asyncio.Transport
+    _reader: Reader | None
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._state = CLOSING
+        self._reader = None
+        self._stream: Stream | None = None
+        self.task: asyncio.Task[None] | None = None  # that handles a request
+        self._ahead = b""
+        self._in_body = False
+        self._pending = 0  # bytes that waited for the peer when we last looked
+        self._remote = ""
+        self._certificate: dict[str, Any] | None = None
+        self.deadline = NEVER
+        self.tick = 0
+
+    def __repr__(self) -> str:
+        return f"<Connection from {self._remote}: {NAMES[self._state]}>"
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=0)  # tell us whenever the peer does not keep up
+        peer = transport.get_extra_info("peername")
+        self._remote = peer[0] if peer else ""
+        self._certificate = transport.get_extra_info("peercert") or None
+        listener = self._listener
+        listener.connections.add(self)
+        if listener.overfull:
+            self._state = REFUSED
+            transport.abort()  # type: ignore[attr-defined]
+        elif listener.full:
+            self._refuse(RequestRefused(503, "the server has as many connections as it may; try again later"))
+        else:
+            self._reader = Reader(listener.limits, listener.room)
+            self._state = READING
+            listener.deadlines.set(self, listener.limits.head_time)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        # One for all connections: what is read is taken out before anybody else reads.
+        return self._listener.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._state == READING:
+            self._receive(bytes(self._listener.buffer[:nbytes]))
+        elif self._state in (HANDLING, FLUSHING):
+            self._ahead += self._listener.buffer[:nbytes]
+            if len(self._ahead) > AHEAD:
+                self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        # Whoever has nothing more to say is taken for gone: it cannot be told from one that is.
+        self._state = CLOSING
+        self._leave()
+        return False  # close, once everything is written
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._state = CLOSING
+        self._listener.deadlines.forget(self)
+        self._leave()
+        self._read_no_more()
+        self._ahead = b""
+        self._listener.forget(self)
+
+    def pause_writing(self) -> None:
+        self._pending = self._transport.get_write_buffer_size()
+        if self._state != REFUSED:
+            self._listener.deadlines.set(self, self._listener.limits.write_time)
+
+    def resume_writing(self) -> None:
+        self._pending = 0
+        # Not from within: asyncio's transports do not expect to be closed by what they call here.
+        self._listener.loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if self._pending:
+            return  # and there is more to wait for already
+        if self._state == FLUSHING:
+            self._next()
+        elif self._state == STREAMING:
+            self.deadline = NEVER
+            if self._stream is not None and self._stream.on_room is not None:
+                self._stream.on_room()
+        elif self._state == HANDLING:
+            self.deadline = NEVER
+        elif self._state == READING:
+            self._listener.deadlines.set(self, self._listener.limits.body_time)
+
+    # Requests.
+
+    def _receive(self, data: bytes) -> None:
+        reader = self._reader
+        assert reader is not None
+        fresh = not reader.started
+        try:
+            rest = reader.feed(data)
+        except RequestRefused as error:
+            self._refuse(error)
+            return
+        if reader.complete:
+            self._ahead = rest
+            self._state = HANDLING
+            self._in_body = False
+            self.deadline = NEVER
+            listener = self._listener
+            request = reader.take(self._remote, listener.secure, self._certificate)
+            # With a name of its own it need not make one up.
+            self.task = asyncio.Task(self._run(request), loop=listener.loop, name="holdfast-request")
+        elif reader.in_body and not self._in_body:
+            self._in_body = True
+            self._listener.deadlines.set(self, self._listener.limits.body_time)
+            if reader.wants_continue:
+                self._transport.write(CONTINUE)
+        elif fresh:
+            self._listener.deadlines.set(self, self._listener.limits.head_time)
+
+    async def _run(self, request: HTTPRequest) -> None:
+        try:
+            answer = await self._listener.handler(request)
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+        except Exception:  # noqa: BLE001 - whatever it is, the peer gets an answer and the log the reason
+            log().exception("request %s: %s %s has failed", request.id, request.method, request.path)
+            answer = _failed(request)
+        self.task = None
+        keep_alive = request.keep_alive and not self._listener.draining
+        stream = None
+        try:
+            if isinstance(answer, Stream):
+                stream = answer
+                data = render_start(stream, request)
+            else:
+                data = render(answer, request, keep_alive)
+        except Exception:  # noqa: BLE001 - as above; most likely a header that cannot be sent
+            log().exception("request %s: its answer cannot be sent", request.id)
+            data = render(_failed(request), request, keep_alive)
+            if stream is not None:
+                stream.drop()
+                stream = None
+        if self._state != HANDLING:  # the peer left in the same moment
+            if stream is not None:
+                stream.drop()
+        elif stream is not None:
+            self._begin(stream, data, is_head=request.method == "HEAD")
+        else:
+            self._answer(data, keep_alive)
+
+    def _answer(self, data: bytes, keep_alive: bool) -> None:
+        self._state = FLUSHING
+        self._transport.write(data)
+        if not keep_alive:
+            self._close()
+        elif not self._pending:
+            self._next()
+
+    def _next(self) -> None:
+        """Go on with the next request, which may have come already."""
+        if self._listener.draining:
+            self._close()
+            return
+        self._state = READING
+        ahead, self._ahead = self._ahead, b""
+        if len(ahead) > AHEAD:
+            self._transport.resume_reading()
+        self._listener.deadlines.set(self, self._listener.limits.idle)
+        if ahead:
+            self._receive(ahead)
+
+    def _refuse(self, error: RequestRefused) -> None:
+        """Answer that we do not go on, and listen no more."""
+        self._listener.refused[error.status] = self._listener.refused.get(error.status, 0) + 1
+        self._state = REFUSED
+        self._read_no_more()
+        request = HTTPRequest("", "", id=new_id())
+        self._transport.write(render(problem(error), request, keep_alive=False))
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._listener.deadlines.set(self, LINGER)
+
+    # Streams.
+
+    def _begin(self, stream: Stream, head: bytes, is_head: bool) -> None:
+        early, ended = stream.begin(self)
+        self._stream = stream
+        self._state = STREAMING
+        self._read_no_more()
+        if len(self._ahead) > AHEAD:
+            self._transport.resume_reading()  # or we would not see the peer leave
+        self._ahead = b""
+        self._transport.write(head if is_head else head + early)
+        if ended or is_head:
+            self.end_stream(b"")
+        elif self.backlog() > self._listener.limits.slow_reader:
+            self._drop_slow()
+
+    def send_stream(self, data: bytes) -> bool:
+        if self._state != STREAMING:
+            return False
+        self._transport.write(data)
+        if self._pending and self.backlog() > self._listener.limits.slow_reader:
+            self._drop_slow()
+            return False
+        return True
+
+    def end_stream(self, last: bytes) -> None:
+        if self._state == STREAMING:
+            self._state = CLOSING
+            if last:
+                self._transport.write(last)
+            self._close()
+
+    def backlog(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def _drop_slow(self) -> None:
+        self._listener.dropped += 1
+        self.end_stream(SLOW)
+        self._leave()
+
+    # The end.
+
+    def on_deadline(self) -> None:
+        """The peer is late with whatever it should do."""
+        if self._state == READING and not self._pending:
+            reader = self._reader
+            if reader is None or not reader.started:
+                self._close()
+            elif reader.in_body:
+                seconds = self._listener.limits.body_time
+                self._refuse(RequestRefused(408, f"the body was not there within {seconds:g} s"))
+            else:
+                seconds = self._listener.limits.head_time
+                self._refuse(RequestRefused(408, f"the request's head was not there within {seconds:g} s"))
+            return
+        waiting = self._transport.get_write_buffer_size()
+        enough = SLOWEST * self._listener.limits.write_time
+        if self._state != REFUSED and self._pending - waiting >= enough:
+            self._pending = waiting
+            self._listener.deadlines.set(self, self._listener.limits.write_time)
+        elif self._state == STREAMING:
+            self._drop_slow()
+        elif self._state == REFUSED and not waiting:
+            self._close()
+        else:
+            self._listener.dropped += self._state == FLUSHING
+            self.abort()
+
+    def _close(self) -> None:
+        """Close once everything is written, which may not take for ever."""
+        self._state = CLOSING
+        self._listener.deadlines.set(self, self._listener.limits.write_time)
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._state = CLOSING
+        self._transport.abort()
+
+    def drain(self) -> None:
+        """Close if nothing is under way; else that is for the answer to do."""
+        if self._state == READING and not (self._reader and self._reader.started):
+            self._close()
+
+    def _read_no_more(self) -> None:
+        """There is no other request to come: make room."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _leave(self) -> None:
+        """Tell whoever works for the peer that it is gone."""
+        task, self.task = self.task, None
+        if task is not None:
+            task.cancel()
+            self._listener.keep(task)
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.drop()
+
+
+def _failed(request: HTTPRequest) -> Response:
+    # Nothing of what happened: that is for the log.
+    return problem(StoreError(f"the server has failed; its log says more under {request.id}"))

@@ -1,0 +1,179 @@
+"""The way in: sockets that listen, and all connections that came in through them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl as tls
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.server.http.connection import LINGER, Connection
+from holdfast.server.http.deadlines import Deadlines
+from holdfast.server.http.limits import Limits
+from holdfast.server.http.message import Handler
+from holdfast.server.http.receiving import Room
+from holdfast.server.http.tls import ServerContext
+
+BACKLOG = 1024
+LOOK = 10.0  # seconds between looks for a new certificate
+READ = 16 * 1024  # bytes at once
+LARGE_BODIES = 64  # as many as that of the largest kind may arrive at the same time
+TOLD = 64  # connections beyond the limit that are told why; yet more are just closed
+PATIENCE = 5.0  # seconds that handlers may take to tidy up after they were cut off
+STUCK = 60_000  # milliseconds without a sign of life, after which the kernel gives a silent peer up
+
+
+class Listener:
+    """Accepts connections and gives their requests to *handler*. Belongs to the loop that starts it."""
+
+    def __init__(
+        self, handler: Handler, limits: Limits, *, on_drain: Callable[[], None] | None = None
+    ) -> None:
+        self.handler = handler
+        self.limits = limits
+        self.on_drain = on_drain
+        self.connections: set[Connection] = set()
+        self.draining = False
+        self.secure = False
+        self.refused: dict[int, int] = {}  # by status, those that no handler has seen
+        self.dropped = 0  # peers that did not read
+        self.room = Room(LARGE_BODIES * limits.body)
+        self.buffer = memoryview(bytearray(READ))
+        self.loop: asyncio.AbstractEventLoop
+        self._deadlines: Deadlines | None = None
+        self._servers: list[asyncio.Server] = []
+        self._empty: asyncio.Future[None] | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def start(self, host: str, port: int, ssl: tls.SSLContext | None = None) -> int:
+        """Listen on every address that *host* has; return the port, which is a free one for 0."""
+        self.loop = asyncio.get_running_loop()
+        if self._deadlines is None:
+            self._deadlines = Deadlines(self.loop)
+        self.secure = ssl is not None
+        found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for each in _listen_on([(family, address) for family, _, _, _, address in found], port):
+            port = each.getsockname()[1]
+            server = await self.loop.create_server(
+                lambda: Connection(self),
+                sock=each,
+                ssl=ssl,
+                backlog=BACKLOG,
+                ssl_handshake_timeout=None if ssl is None else self.limits.head_time,
+                ssl_shutdown_timeout=None if ssl is None else LINGER,
+            )
+            self._servers.append(server)
+        if isinstance(ssl, ServerContext):
+            self._watch(ssl)
+        return port
+
+    @property
+    def deadlines(self) -> Deadlines:
+        assert self._deadlines is not None
+        return self._deadlines
+
+    @property
+    def full(self) -> bool:
+        """Whether the connection that was just added is one too many."""
+        return len(self.connections) > self.limits.connections
+
+    @property
+    def overfull(self) -> bool:
+        """Whether there is not even time to say so."""
+        return len(self.connections) > self.limits.connections + TOLD
+
+    def forget(self, connection: Connection) -> None:
+        """For a connection that is closed."""
+        self.connections.discard(connection)
+        if not self.connections and self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """For a task that was cancelled, and may have to tidy up."""
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def drain(self, timeout: float) -> None:  # noqa: ASYNC109 - it ends well then
+        """Accept nothing more, let what is under way finish, and cut off what has not after *timeout*."""
+        self._stop()
+        if self.on_drain is not None:
+            self.on_drain()
+        for connection in list(self.connections):
+            connection.drain()
+        await self._until_empty(timeout)
+        self.close()
+        await self._until_empty(PATIENCE)
+        if self._leaving:
+            await asyncio.wait(self._leaving, timeout=PATIENCE)
+
+    def close(self) -> None:
+        """Cut everybody off. Their handlers are cancelled in the loop's next steps."""
+        self._stop()
+        for connection in list(self.connections):
+            connection.abort()
+        if self._deadlines is not None:
+            self._deadlines.close()
+
+    async def _until_empty(self, timeout: float) -> None:  # noqa: ASYNC109
+        if self.connections:
+            self._empty = self.loop.create_future()
+            await asyncio.wait([self._empty], timeout=timeout)
+
+    def _watch(self, context: ServerContext) -> None:
+        """Look for a new certificate now and then."""
+        if not self.draining:
+            self.loop.call_later(LOOK, self._watch, context)
+            context.reload_if_changed()
+
+    def _stop(self) -> None:
+        self.draining = True
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+
+
+def _listen_on(addresses: list[tuple[int, Any]], port: int) -> list[socket.socket]:
+    """Listen on all *addresses*, on the same port. One that this machine does not have is left out."""
+    sockets: list[socket.socket] = []
+    missing: OSError | None = None
+    try:
+        for family, address in dict.fromkeys(addresses):
+            try:
+                sockets.append(_listen(family, (address[0], port, *address[2:])))
+            except OSError as error:  # such as ::1 in the file of hosts, on a machine without IPv6
+                if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                    raise
+                missing = error
+            else:
+                port = sockets[0].getsockname()[1]
+        if missing is not None and not sockets:
+            raise missing
+    except BaseException:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
+
+
+def _listen(family: int, address: tuple[object, ...]) -> socket.socket:
+    """Return a socket that listens. What is set here, each connection inherits."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        # A peer that is gone without a word, and one that does not read, are noticed sooner.
+        for name, value in (("TCP_USER_TIMEOUT", STUCK), ("TCP_NOTSENT_LOWAT", 64 * 1024)):
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

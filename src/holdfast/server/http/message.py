@@ -1,0 +1,165 @@
+"""What a handler of requests sees: a request in, and an answer or an open-ended stream out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from random import getrandbits
+from typing import Any, Protocol
+
+from holdfast import errors
+from holdfast.core import wire
+from holdfast.core.data import data
+from holdfast.log import log
+
+Headers = tuple[tuple[str, str], ...]
+
+PROBLEM = "application/problem+json"
+EVENTS = "text/event-stream"
+
+
+def new_id() -> str:
+    """Return an id for a request: for logs, and no secret."""
+    return f"{getrandbits(48):012x}"
+
+
+class HTTPRequest:
+    """A request that was received completely."""
+
+    __slots__ = (
+        "body",
+        "headers",
+        "id",
+        "keep_alive",
+        "method",
+        "path",
+        "peer_certificate",
+        "query",
+        "remote",
+        "secure",
+        "version",
+    )
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query: str = "",
+        headers: dict[str, str] | None = None,
+        body: bytes = b"",
+        remote: str = "",
+        secure: bool = False,
+        id: str = "",
+        peer_certificate: dict[str, Any] | None = None,
+        version: str = "1.1",
+        keep_alive: bool = True,
+    ) -> None:
+        self.method = method
+        self.path = path  # still percent-encoded, without the query
+        self.query = query
+        self.headers = {} if headers is None else headers  # names in lower case, duplicates joined by ", "
+        self.body = body
+        self.remote = remote  # the peer's address
+        self.secure = secure
+        self.id = id  # short and random: for logs and for the answer
+        self.peer_certificate = peer_certificate  # of a client that had to show one
+        self.version = version
+        self.keep_alive = keep_alive
+
+    def __repr__(self) -> str:
+        # Without headers, body and query: there are secrets in them.
+        return f"<HTTPRequest {self.id} {self.method} {self.path} from {self.remote}>"
+
+
+@data
+class Response:
+    """An answer: sent as a whole, with its length."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: Headers = ()
+
+
+class Sink(Protocol):
+    """Where a stream's bytes go once its connection has started it."""
+
+    def send_stream(self, data: bytes) -> bool: ...
+    def end_stream(self, last: bytes) -> None: ...
+    def backlog(self) -> int: ...
+
+
+class Stream:
+    """An open-ended answer, such as one of server-sent events. Whoever has it may send at any time.
+
+    Nobody ever waits for a peer: what it does not read is queued, and one that lets too much pile up is told
+    goodbye and dropped. `on_gone` is called exactly once for a stream that a handler has returned, however it
+    ends; `on_room` whenever everything sent so far is on its way, after it was not.
+    """
+
+    __slots__ = ("_early", "_ended", "_sink", "content_type", "gone", "headers", "on_gone", "on_room")
+
+    def __init__(self, headers: Headers = (), content_type: str = EVENTS) -> None:
+        self.headers = headers
+        self.content_type = content_type
+        self.gone = False
+        self.on_gone: Callable[[], None] | None = None
+        self.on_room: Callable[[], None] | None = None
+        self._sink: Sink | None = None
+        self._early: bytearray | None = None  # what was sent before the connection began
+        self._ended = False
+
+    def send(self, data: bytes) -> bool:
+        """Queue *data*; return whether the stream is still there. Send whole events only."""
+        if self.gone or self._ended:
+            return False
+        if self._sink is not None:
+            return self._sink.send_stream(data)
+        if self._early is None:
+            self._early = bytearray()
+        self._early += data
+        return True
+
+    def end(self, last: bytes = b"") -> None:
+        """Send *last*, then close; a peer that does not read it within some seconds is cut off."""
+        if not self.gone and not self._ended:
+            if self._sink is None:
+                self.send(last)
+            self._ended = True
+            if self._sink is not None:
+                self._sink.end_stream(last)
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes the peer's side has not taken yet. Who has much to send waits for `on_room`."""
+        if self._sink is not None:
+            return self._sink.backlog()
+        return 0 if self._early is None else len(self._early)
+
+    def begin(self, sink: Sink) -> tuple[bytes, bool]:
+        """For the connection: send to *sink* from now on. Return what it has so far; also, if that is all."""
+        early, self._early = self._early, None
+        self._sink = sink
+        return b"" if early is None else bytes(early), self._ended
+
+    def drop(self) -> None:
+        """For the connection: the peer has left, or was dropped."""
+        if self.gone:
+            return
+        self.gone = True
+        self._sink = self._early = self.on_room = None
+        callback, self.on_gone = self.on_gone, None
+        if callback is not None:
+            try:
+                callback()
+            except Exception:  # noqa: BLE001 - it must not cost the connection its own tidying up
+                log().exception("a stream's on_gone has failed")
+
+
+Handler = Callable[[HTTPRequest], Awaitable[Response | Stream]]
+
+
+def problem(error: errors.HoldfastError, because: Any = None, headers: Headers = ()) -> Response:
+    """Return *error* as an answer."""
+    body = json.dumps(wire.error_to_json(error, because), separators=(",", ":"), ensure_ascii=False).encode()
+    return Response(errors.http_status(error), body, PROBLEM, headers)

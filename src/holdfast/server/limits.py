@@ -1,0 +1,221 @@
+"""How much of everything one principal may have, and who has how much of it now.
+
+All that one principal's requests cost the others is counted here: requests, streams, waits, places in queues,
+leases, keys. What is counted ends by itself, as leases do, so nothing has to be given back to be forgotten.
+No request walks over all that there is, and a principal that asks for nothing is forgotten after a while.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.errors import LimitExceeded, TooManyRequests
+from holdfast.server.expiring import Expiring
+
+if TYPE_CHECKING:
+    from holdfast.core.requests import Acquire
+    from holdfast.server.access import Principal
+    from holdfast.server.http.message import Stream
+    from holdfast.server.settings import Limits
+
+KEYS_WITHIN = 3600.0  # seconds in which distinct keys are counted
+TIDY_EVERY = 16  # requests until somebody's account is tidied, in turn
+
+
+class _Account:
+    """What one principal has."""
+
+    __slots__ = ("asked_at", "credit", "keys", "leases", "streams", "tickets", "waiters")
+
+    def __init__(self, now: float, credit: float) -> None:
+        self.asked_at = now
+        self.credit = credit  # requests that may come at once
+        self.streams = 0
+        self.waiters = 0
+        self.tickets = Expiring()
+        self.leases = Expiring()
+        self.keys = Expiring()
+
+    @property
+    def empty(self) -> bool:
+        return not (self.streams or self.waiters or self.tickets or self.leases or self.keys)
+
+
+class Budget:
+    """See the module. Tokens of the same name share what they may have. To be used from one thread."""
+
+    def __init__(self, limits: Limits, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._accounts: OrderedDict[str, _Account] = OrderedDict()
+        self._requests = 0
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    def has(self, principal: Principal) -> dict[str, int]:
+        """Return how much of what they have."""
+        now, account = self._clock(), self._account(principal)
+        counted = {name: getattr(account, name).count(now) for name in ("tickets", "leases", "keys")}
+        return {"streams": account.streams, "waiters": account.waiters, **counted}
+
+    def asked(self, principal: Principal, cost: float = 1.0) -> None:
+        """Count a request; raise `TooManyRequests` if there were too many within the last second."""
+        self._requests += 1
+        if self._requests % TIDY_EVERY == 0:
+            self._tidy_one()
+        rate = self._limits.rate
+        if not rate:
+            return
+        now, account = self._clock(), self._account(principal)
+        account.credit = min(self._burst, account.credit + (now - account.asked_at) * rate)
+        account.asked_at = now
+        if account.credit < 1:
+            wait = (1 - account.credit) / rate
+            raise TooManyRequests(
+                wait,
+                f"{_who(principal)} asked more than {rate:g} times a second; try again in {wait:.3f} s,"
+                " or have limits.rate raised",
+            )
+        account.credit -= cost
+
+    @contextmanager
+    def stream(self, principal: Principal, stream: Stream) -> Iterator[None]:
+        """Count *stream* until it is gone. Inside, hand it to whoever writes to it."""
+        account = self._take(principal, "streams", "close some")
+        try:
+            yield
+        except BaseException:
+            account.streams -= 1
+            raise
+        told = stream.on_gone
+
+        def gone() -> None:
+            account.streams -= 1
+            if told is not None:
+                told()
+
+        stream.on_gone = gone
+
+    @contextmanager
+    def waiter(self, principal: Principal) -> Iterator[None]:
+        """Count somebody for whom the server waits, for as long as it does."""
+        account = self._take(principal, "waiters", "wait for fewer locks at once")
+        try:
+            yield
+        finally:
+            account.waiters -= 1
+
+    def check_acquire(self, principal: Principal, request: Acquire) -> None:
+        """Raise `LimitExceeded` if they may not have one more key, lease, or place in a queue."""
+        self.check_ttl(request.ttl)
+        now, account = self._clock(), self._account(principal)
+        limits, key, attempt = self._limits, request.key, _name(request.key, request.attempt)
+        if key not in account.keys and account.keys.is_full(limits.keys, now):
+            self._refuse(
+                principal, "keys", len(account.keys), limits.keys, "within the last hour; use fewer names"
+            )
+        if attempt not in account.leases and account.leases.is_full(limits.leases, now):
+            self._refuse(
+                principal, "leases", len(account.leases), limits.leases, "; release some, or let them end"
+            )
+        if request.wait and attempt not in account.tickets and account.tickets.is_full(limits.waiters, now):
+            self._refuse(
+                principal, "waiters", len(account.tickets), limits.waiters, "in queues; withdraw some"
+            )
+        account.keys.put(key, now + KEYS_WITHIN)
+
+    def check_ttl(self, ttl: float, *, renewing: bool = False) -> None:
+        """Raise `LimitExceeded` for a lease that would be too short or too long.
+
+        A renewal may be as short as it likes: of a lease that comes to its max_hold, beside many others.
+        """
+        limits = self._limits
+        if ttl < limits.shortest_ttl and not renewing:
+            raise LimitExceeded(
+                "shortest_ttl",
+                limits.shortest_ttl,
+                f"ttl is {ttl:g} s; here it must be {limits.shortest_ttl:g} s at least",
+            )
+        if ttl > limits.longest_ttl:
+            raise LimitExceeded(
+                "longest_ttl",
+                limits.longest_ttl,
+                f"ttl is {ttl:g} s; here it must be {limits.longest_ttl:g} s at most; renew it instead",
+            )
+
+    def check_wait(self, timeout: float) -> float:
+        """Return *timeout*; raise `LimitExceeded` if nobody is waited for as long as that."""
+        most = self._limits.longest_wait
+        if timeout > most:
+            raise LimitExceeded(
+                "longest_wait",
+                most,
+                f"timeout is {timeout:g} s; one request waits for {most:g} s at most: ask again with the same"
+                " attempt and wait=true, which keeps the place in the queue",
+            )
+        return timeout
+
+    def granted(self, principal: Principal, key: str, attempt: str, ttl: float) -> None:
+        """Count a lease that was granted, or renewed, until it ends."""
+        account, name = self._account(principal), _name(key, attempt)
+        account.tickets.drop(name)
+        account.leases.put(name, self._clock() + ttl)
+
+    def queued(self, principal: Principal, key: str, attempt: str, patience: float) -> None:
+        """Count a place in a queue that was given, or refreshed, until it is forgotten."""
+        self._account(principal).tickets.put(_name(key, attempt), self._clock() + patience)
+
+    def ended(self, principal: Principal, key: str, attempt: str) -> None:
+        """Count an attempt no more."""
+        account, name = self._account(principal), _name(key, attempt)
+        account.leases.drop(name)
+        account.tickets.drop(name)
+
+    @property
+    def _burst(self) -> float:
+        return max(self._limits.rate, 1.0)
+
+    def _account(self, principal: Principal) -> _Account:
+        account = self._accounts.get(principal.name)
+        if account is None:
+            account = self._accounts[principal.name] = _Account(self._clock(), self._burst)
+        return account
+
+    def _take(self, principal: Principal, what: str, advice: str) -> _Account:
+        account = self._account(principal)
+        has: int = getattr(account, what)
+        most: int = getattr(self._limits, what)
+        if has >= most:
+            self._refuse(principal, what, has, most, f"; {advice}")
+        setattr(account, what, has + 1)
+        return account
+
+    def _refuse(self, principal: Principal, what: str, has: int, most: int, advice: str) -> None:
+        text = f"{_who(principal)} has {has} {what} of at most {most}"
+        text += advice if advice.startswith(";") else f" {advice}"
+        raise LimitExceeded(what, most, f"{text}, or have limits.{what} raised")
+
+    def _tidy_one(self) -> None:
+        """Look at one account: drop what has ended, and the account itself if there is nothing in it."""
+        if self._accounts:
+            now = self._clock()
+            name, account = next(iter(self._accounts.items()))
+            for part in (account.tickets, account.leases, account.keys):
+                part.count(now)
+            if account.empty and now - account.asked_at > 1.0:  # by then the credit is full again
+                del self._accounts[name]
+            else:
+                self._accounts.move_to_end(name)
+
+
+def _name(key: str, attempt: str) -> str:
+    return f"{key}\n{attempt}"  # neither has line ends
+
+
+def _who(principal: Principal) -> str:
+    return principal.name or "everybody together"

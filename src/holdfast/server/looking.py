@@ -1,0 +1,120 @@
+"""Handlers of what only looks: one lock, many, their history, and what happens to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast import errors
+from holdfast.core.access import Right
+from holdfast.core.data import replace
+from holdfast.core.events import Event
+from holdfast.core.requests import Feed, History, Inspect, List, LockView, Page, Watch
+from holdfast.server.backend import Backend
+from holdfast.server.call import Call
+from holdfast.server.feed import EventHub
+from holdfast.server.http.message import Response, Stream
+from holdfast.server.limits import Budget
+from holdfast.server.replies import answered, listed, refused, without_others
+from holdfast.server.shapes import Whole
+from holdfast.server.signalling import SignalStreams
+
+NOTHING = {"answer": "nothing"}
+_PLACE = Whole()
+
+
+class Looking:
+    """See the module."""
+
+    def __init__(self, backend: Backend, events: EventHub, signals: SignalStreams, budget: Budget) -> None:
+        self._backend = backend
+        self._events = events
+        self._signals = signals
+        self._budget = budget
+
+    async def inspect(self, call: Call) -> Response:
+        """Look at one lock."""
+        view = await self._backend.ask(Inspect(call.named, call.given["now"]))
+        if view is None:
+            unknown = errors.RequestRefused(404, f"{call.named!r} was never used, or long ago")
+            return refused(unknown, NOTHING)
+        return answered(view)
+
+    async def history(self, call: Call) -> Response:
+        """Read what happened to a lock."""
+        events = await self._backend.ask(History(call.named, call.given["limit"]))
+        return listed("events", _seen(call, events))
+
+    async def list(self, call: Call) -> Response:
+        """Look at many locks: at those that the caller may see, in the order of their keys."""
+        wanted = List(**call.given)
+        if call.principal.everywhere("observe"):
+            return answered(await self._backend.ask(wanted))
+        locks: list[LockView] = []
+        for right, part in _parts(wanted, call.principal.ranges("observe")):
+            left = wanted.limit - len(locks)
+            page = await self._backend.ask(replace(part, limit=left if right.prefix else 1))
+            locks += [lock for lock in page.locks if right.prefix or lock.key == right.key]
+            if len(locks) == wanted.limit:
+                # There may be more or not. The place to go on is the last that was shown: any other key
+                # would tell of locks that the caller may not know of.
+                return answered(Page(tuple(locks), locks[-1].key))
+        return answered(Page(tuple(locks)))
+
+    async def events(self, call: Call) -> Response | Stream:
+        """Read what happens, as far as the caller may see it."""
+        given = call.given
+        if given["key"] is not None:
+            call.require("observe", given["key"])
+        key, exact = (given["prefix"] or "", False) if given["key"] is None else (given["key"], True)
+        if call.wants_stream:
+            return self._stream_events(call, Watch(key, exact, given["after"]))
+        feed = await self._backend.ask(Watch(key, exact, given["after"], given["limit"]))
+        return answered(Feed(_seen(call, feed.events), feed.after))
+
+    def _stream_events(self, call: Call, wanted: Watch) -> Stream:
+        last = call.http.headers.get("last-event-id", "")
+        after = _PLACE.read_text(last, "Last-Event-ID") if last else wanted.after
+        stream = Stream()
+        with self._budget.stream(call.principal, stream):
+            self._events.subscribe(stream, replace(wanted, after=after), principal=call.principal)
+        return stream
+
+    async def signals(self, call: Call) -> Stream:
+        """Have a client woken."""
+        stream = Stream()
+        with self._budget.stream(call.principal, stream):
+            self._signals.open(stream, call.principal, **call.given)
+        return stream
+
+    async def instances(self, call: Call) -> Response:
+        """See who is connected: all, or only those of the same principal."""
+        everyone = call.principal.everywhere("admin")
+        items: tuple[Any, ...] = tuple(
+            each for each in self._signals.listing() if everyone or each["principal"] == call.principal.name
+        )
+        return listed("instances", items)
+
+
+def _seen(call: Call, events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """Return what the caller may see of events."""
+    if call.principal.everywhere("observe"):
+        return events
+    return tuple(without_others(each) for each in events if call.principal.may("observe", each.key))
+
+
+def _parts(wanted: List, rights: tuple[Right, ...]) -> Iterator[tuple[Right, List]]:
+    """Cut a listing into those of its parts that may be seen, in the order of their keys."""
+    for right in rights:
+        if right.key.startswith(wanted.prefix):
+            prefix = right.key
+        elif right.prefix and wanted.prefix.startswith(right.key):
+            prefix = wanted.prefix
+        else:
+            continue
+        inside = wanted.after.startswith(prefix)
+        if wanted.after > prefix and not inside:
+            continue  # all of it was shown on the pages before
+        if not right.prefix and wanted.after >= right.key:
+            continue
+        yield right, replace(wanted, prefix=prefix, after=wanted.after if inside else "")

@@ -1,0 +1,251 @@
+"""The description of the HTTP API, made from the table of routes and from the answers' own definitions."""
+
+from __future__ import annotations
+
+import types
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from holdfast import __version__, errors
+from holdfast.core import wire
+from holdfast.core.access import AccessToken
+from holdfast.core.events import Event
+from holdfast.server.routes import ADDRESS, LONGEST_OWN, ONLY_PERMITS, OWN_NAMES, ROUTES, TOKEN_ID, Route
+from holdfast.server.shapes import Fields, Json, Key
+
+_EVENT_STREAM = "text/event-stream"
+_PLAIN: dict[Any, Json] = {
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    type(None): {"type": "null"},
+}
+# The answers that are not those of a store.
+_OWN: dict[str, Json] = {
+    "events": {"items": {"type": "array", "items": {"$ref": "#/components/schemas/Event"}}},
+    "access_tokens": {"items": {"type": "array", "items": {"$ref": "#/components/schemas/AccessToken"}}},
+    "instances": {
+        "items": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "instance": {"type": "string"},
+                    "host": {"type": "string"},
+                    "pid": {"type": "integer"},
+                    "principal": {"type": "string"},
+                    "address": {"type": "string", "pattern": f"^{ADDRESS}$"},
+                    "connected_for": {"type": "number"},
+                },
+                "required": ["instance", "host", "pid", "principal", "address", "connected_for"],
+            },
+        }
+    },
+    "server": {
+        "version": {"type": "string"},
+        "instance": {"type": "string"},
+        "store": {"type": "object"},
+        "authentication": {"type": "boolean"},
+        "principal": {"type": "object"},
+        "history": {"type": "string"},
+        "limits": {"type": "object"},
+        "time": {"type": "number"},
+        "draining": {"type": "boolean"},
+    },
+    "health": {"status": {"enum": ["alive", "ready", "not ready"]}},
+}
+_PROBLEMS = {
+    400: "Not to be understood: no JSON, no query, no HTTP.",
+    401: "Nobody, or an access token that is not valid.",
+    403: "No right to do this.",
+    404: "There is no such thing.",
+    405: "Not with this method.",
+    406: "Not in any form that is accepted.",
+    408: "It took too long to arrive.",
+    409: "The lock says no: `error` says which, `because` is the answer.",
+    413: "Too large.",
+    415: "Bodies are application/json.",
+    422: "A value that cannot be: `detail` says which, and what it must be.",
+    429: "Too much, or too often.",
+    431: "Too many headers.",
+    500: "A mistake of the server's.",
+    503: "The store does not answer, or the server is going away. Ask again with the same attempt.",
+}
+_EVERYWHERE = (400, 401, 403, 405, 408, 413, 415, 422, 429, 431, 500, 503)
+_PUBLIC = (400, 403, 405, 408, 413, 422, 429, 431, 500, 503)
+
+
+def describe(*, authentication: bool = True) -> Json:
+    """Return the description, in OpenAPI 3.1, of a server that asks callers who they are, or does not."""
+    schemas: dict[str, Json] = {}
+    paths: dict[str, Json] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, authentication)
+    schemas["Problem"] = _problem()
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "holdfast",
+            "version": __version__,
+            "description": "Locks with leases, fencing tokens and fair queues over HTTP."
+            " Durations are seconds; times are seconds since the epoch by the store's clock.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(schemas.items())),
+            "securitySchemes": {"access_token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(route: Route, schemas: dict[str, Json], authentication: bool) -> Json:
+    needs = f"\n\nNeeds the right to `{route.verb}`: {_SCOPES[route.scope]}." if route.verb else ""
+    found: Json = {
+        "operationId": route.name,
+        "summary": route.about,
+        "description": f"{route.about}{needs}",
+        "responses": _responses(route, schemas),
+        "security": [{"access_token": []}] if authentication and not route.public else [],
+    }
+    if parameters := _parameters(route):
+        found["parameters"] = parameters
+    if route.body is not None:
+        found["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": _body(route, route.body, authentication)}},
+        }
+    return found
+
+
+_SCOPES = {
+    "key": "on the lock that the path names",
+    "keys": "on every lock that the body names, or nothing is done",
+    "visible": "the answer has only locks that the caller has it for",
+    "anything": "on anything",
+    "everywhere": "on all locks",
+}
+
+
+def _body(route: Route, body: Fields, authentication: bool) -> Json:
+    schema = _without_now(body.schema())
+    for name in schema["properties"].keys() & (OWN_NAMES if authentication else ()):
+        schema["properties"][name]["maxLength"] = LONGEST_OWN
+    return {**schema, **ONLY_PERMITS} if route.name == "acquire" else schema
+
+
+def _without_now(schema: Json) -> Json:
+    """Leave out what is only for tests of the server itself."""
+    properties = {name: each for name, each in schema["properties"].items() if name != "now"}
+    return {**schema, "properties": properties}
+
+
+def _parameters(route: Route) -> list[Json]:
+    found: list[Json] = []
+    if "{" in route.path:
+        name = route.path.partition("{")[2].partition("}")[0]
+        schema = {
+            "key": Key().schema(),
+            "id": {"type": "string", "pattern": f"^{TOKEN_ID}$"},
+            "file": {"type": "string", "pattern": "^[a-z.-]+$"},
+        }[name]
+        found.append({"name": name, "in": "path", "required": True, "schema": schema})
+    query = _without_now(route.query.schema())
+    for name, schema in query["properties"].items():
+        found.append({"name": name, "in": "query", "required": False, "schema": schema})
+    return found
+
+
+def _responses(route: Route, schemas: dict[str, Json]) -> Json:
+    found: dict[str, Json] = {}
+    for status in dict.fromkeys(status for status, _ in route.answers):
+        names = [name for each, name in route.answers if each == status]
+        found[str(status)] = {"description": ", ".join(names), "content": _content(names, schemas)}
+    if route.streams:
+        answer = found.setdefault("200", {"description": "an event stream", "content": {}})
+        answer["content"][_EVENT_STREAM] = {"schema": {"type": "string"}}
+    problems = (*(_PUBLIC if route.public else _EVERYWHERE), *route.problems)
+    if route.streams and not route.answers:
+        problems = (*problems, 406)
+    for status in sorted(set(problems)):
+        found.setdefault(
+            str(status),
+            {
+                "description": _PROBLEMS[status],
+                "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            },
+        )
+    return found
+
+
+def _content(names: list[str], schemas: dict[str, Json]) -> Json:
+    if any("/" in name for name in names):  # a media type, and no answer in JSON
+        return {names[0]: {"schema": {"type": "string"}}}
+    if names == ["openapi"]:
+        return {"application/json": {"schema": {"type": "object"}}}
+    each = [_answer(name, schemas) for name in names]
+    return {"application/json": {"schema": each[0] if len(each) == 1 else {"oneOf": each}}}
+
+
+def _answer(name: str, schemas: dict[str, Json]) -> Json:
+    title = "".join(part.capitalize() for part in name.split("_"))
+    tag = {"answer": {"const": name}}
+    if own := _OWN.get(name):
+        schemas[f"{title}Answer"] = {
+            "type": "object",
+            "properties": {**tag, **own},
+            "required": ["answer", *own],
+        }
+        for inside in (Event, AccessToken):
+            if inside.__name__ in str(own):
+                _schema_of(inside, schemas)
+    else:
+        kind = wire.ANSWERS[name]
+        _schema_of(kind, schemas)
+        plain = schemas[kind.__name__]
+        schemas[f"{title}Answer"] = {
+            **plain,
+            "properties": {**tag, **plain["properties"]},
+            "required": ["answer", *plain["required"]],
+        }
+    return {"$ref": f"#/components/schemas/{title}Answer"}
+
+
+def _schema_of(hint: Any, schemas: dict[str, Json]) -> Json:
+    """Return the schema of a type, and keep those of the classes it is made of."""
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return {"enum": list(args)}
+    if origin is tuple:
+        return {"type": "array", "items": _schema_of(args[0], schemas)}
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_schema_of(each, schemas) for each in args]}
+    name: str = hint.__name__
+    if name not in schemas:
+        schemas[name] = {}  # it may be inside itself
+        hints = get_type_hints(hint)
+        schemas[name] = {
+            "type": "object",
+            "description": (hint.__doc__ or "").partition("\n")[0],
+            "properties": {each: _schema_of(hints[each], schemas) for each in hint.__match_args__},
+            "required": list(hint.__match_args__),
+        }
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _problem() -> Json:
+    names = sorted(kind.__name__ for kind in errors.CODES)
+    return {
+        "type": "object",
+        "description": "What went wrong (RFC 9457), with the name and the fields of the Python error.",
+        "properties": {
+            "type": {"type": "string"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string"},
+            "error": {"enum": names},
+            "because": {"type": "object", "description": "The answer that the error is raised for."},
+        },
+        "required": ["type", "title", "status", "detail", "error"],
+    }

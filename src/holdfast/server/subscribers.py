@@ -1,0 +1,148 @@
+"""Those who watch events: what each wants and may see, and who of them all is concerned by a key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from holdfast.core.data import as_dict
+from holdfast.core.events import Event
+from holdfast.core.requests import Watch
+from holdfast.server import sse
+from holdfast.server.replies import without_others
+
+if TYPE_CHECKING:
+    from holdfast.server.access import Principal
+    from holdfast.server.feed import EventHub
+    from holdfast.server.http.message import Stream
+
+NOW = -1  # the place of somebody who begins now, until it is known
+LOOK_AGAIN = 0.25  # seconds
+
+
+Lines = tuple[bytes, bytes]  # an event for those who may see everything, and for all others
+
+
+def lines(event: Event) -> Lines:
+    """Return an event as it is sent."""
+    whole = sse.event(event.kind, as_dict(event), event.id)
+    part = without_others(event)
+    return whole, whole if part is event else sse.event(part.kind, as_dict(part), part.id)
+
+
+class Subscriber:
+    """One stream of events."""
+
+    __slots__ = (
+        "_hub",
+        "_said",
+        "_sees_all",
+        "after",
+        "late",
+        "live",
+        "principal",
+        "stream",
+        "task",
+        "wanted",
+    )
+
+    def __init__(self, hub: EventHub, stream: Stream, wanted: Watch, principal: Principal) -> None:
+        self._hub = hub
+        self.stream = stream
+        self.wanted = wanted
+        self.principal = principal
+        self._sees_all = principal.everywhere("observe")
+        self.after = NOW if wanted.after is None else wanted.after  # all up to it was sent, or is not wanted
+        self.live = False  # it is told what all are told
+        self.late = False  # it was, and did not keep up
+        self.task: asyncio.Task[None] | None = None  # which catches up
+        self._said: int | None = None  # the place that its reader knows
+
+    def wants(self, key: str) -> bool:
+        """Tell whether *key* is one of those that are watched."""
+        return key == self.wanted.key if self.wanted.exact else key.startswith(self.wanted.key)
+
+    def tell(self, id: int, key: str, lines: Lines) -> None:
+        """Send an event, if its key may be seen: now, whatever was allowed a moment ago."""
+        if not self.principal.may("observe", key):
+            return
+        if self.stream.send(lines[not self._sees_all]):
+            self._said = id
+            self._hub.sent += 1
+        else:
+            self._hub.remove(self)
+
+    def say_place(self) -> bool:
+        """Tell the reader its place, if it knows another."""
+        place = self._hub.place_of(self)
+        if place is None or place == self._said:
+            return False
+        self._said = place
+        if not self.stream.send(sse.place(place)):
+            self._hub.remove(self)
+        return True
+
+    def beat(self) -> None:
+        """Say that we are still there, and how far we are."""
+        if not self.say_place() and not self.stream.send(sse.heartbeat()):
+            self._hub.remove(self)
+
+    def left(self) -> None:
+        """Take note that the peer has gone."""
+        self._hub.remove(self)
+
+    def dismiss(self, reason: sse.Reason, detail: str) -> None:
+        """End the stream."""
+        place = self._hub.place_of(self)
+        self._hub.remove(self)
+        self.stream.end(sse.goodbye(reason, detail, place))
+
+    async def room(self, much: int) -> None:
+        """Wait until no more than *much* is on its way to the reader."""
+        while self.stream.backlog > much:
+            ready = asyncio.Event()
+            self.stream.on_room = ready.set
+            # A stream that has not begun yet says nothing, so we look now and then as well.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_AGAIN):
+                    await ready.wait()
+        self.stream.on_room = None
+
+
+class Index:
+    """Who is concerned by a key, among thousands: by dictionaries, however many watch something else."""
+
+    def __init__(self) -> None:
+        self._exact: dict[str, dict[Subscriber, None]] = {}
+        self._prefixes: dict[str, dict[Subscriber, None]] = {}
+        self._lengths: Counter[int] = Counter()  # of the prefixes: few, however many those are
+
+    def add(self, subscriber: Subscriber) -> None:
+        """Take one in."""
+        key = subscriber.wanted.key
+        if subscriber.wanted.exact:
+            self._exact.setdefault(key, {})[subscriber] = None
+        else:
+            if key not in self._prefixes:
+                self._lengths[len(key)] += 1
+            self._prefixes.setdefault(key, {})[subscriber] = None
+
+    def remove(self, subscriber: Subscriber) -> None:
+        """Forget one."""
+        key, exact = subscriber.wanted.key, subscriber.wanted.exact
+        where = self._exact if exact else self._prefixes
+        del where[key][subscriber]
+        if not where[key]:
+            del where[key]
+            if not exact:
+                self._lengths -= Counter([len(key)])
+
+    def matching(self, key: str) -> list[Subscriber]:
+        """Return who is concerned."""
+        found = list(self._exact.get(key, ()))
+        for length in self._lengths:
+            if length <= len(key):
+                found += self._prefixes.get(key[:length], ())
+        return found

@@ -1,0 +1,302 @@
+"""Acquires that the server waits for: long polls and event streams.
+
+The plan is the one that every client runs; here it runs for a caller whose connection is open. A waiter is a
+few objects in the event loop: it has no thread, and no request of its own while it waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, ExitStack, suppress
+from typing import TYPE_CHECKING, Any
+
+from holdfast import errors
+from holdfast.clock import boot_time
+from holdfast.core import plans
+from holdfast.core.data import data, replace
+from holdfast.core.events import HistoryLevel
+from holdfast.core.plans import Abandoned, Clock, Grant, Plan, Wait
+from holdfast.core.requests import Acquire, Done, Queued, Withdraw
+from holdfast.core.settings import Settings
+from holdfast.server import sse
+from holdfast.server.tickets import SentAway, Tickets, Waiter
+
+if TYPE_CHECKING:
+    from holdfast.server.access import Principal
+    from holdfast.server.backend import Backend
+    from holdfast.server.http.message import Stream
+
+OnQueued = Callable[[Queued, str], None]
+Say = Callable[[Any], dict[str, Any]]
+
+GOING_AWAY = "the server is going away; ask again with the same attempt"
+REVOKED = "your access token is not valid any more"
+
+_KINDS = {Grant: "granted", Done: "done", Queued: "queued"}
+
+
+@data
+class Manner:
+    """How somebody waits: see `Waiting.acquire`."""
+
+    timeout: float | None
+    keep: bool
+    named: bool
+    history: HistoryLevel | None
+    principal: Principal | None
+
+
+class Waiting:
+    """See the module. To be used from one event loop."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        heartbeats: sse.Heartbeats | None = None,
+        settings: Settings | None = None,
+        clock: Clock = boot_time,
+    ) -> None:
+        self._backend = backend
+        self._heartbeats = heartbeats or sse.Heartbeats()
+        self._settings = settings or Settings()
+        self._clock = clock
+        self._tickets = Tickets(backend, self._settings.heartbeat)
+        self._tasks: set[asyncio.Task[None]] = set()  # streams, and last wishes
+        self._draining = False
+        self.count = 0  # how many acquires there are at this moment
+
+    async def acquire(
+        self,
+        request: Acquire,
+        *,
+        timeout: float | None,  # noqa: ASYNC109 - how long the plan may take, not this call
+        keep: bool,
+        named: bool = True,
+        history: HistoryLevel | None = None,
+        principal: Principal | None = None,
+        on_queued: OnQueued | None = None,
+    ) -> Grant | Done | Queued:
+        """Take a lock for a caller who waits; raise what the plan raises.
+
+        *keep*: when the time is over return the place in the queue, and leave it. *named*: the caller knows
+        its attempt, so it may come back for its place if the connection breaks, or if the server goes away.
+        Else nobody could, and it is withdrawn.
+        """
+        manner = Manner(timeout, keep, named, history, principal)
+        try:
+            return await self._acquire(request, manner, on_queued)
+        except SentAway as sent:
+            if sent.reason == "revoked":
+                raise errors.NotAuthenticated(REVOKED) from None
+            raise errors.StoreUnavailable(GOING_AWAY) from None
+
+    async def _acquire(
+        self, request: Acquire, manner: Manner, on_queued: OnQueued | None
+    ) -> Grant | Done | Queued:
+        if self._draining:
+            raise SentAway("draining")
+        request = self._patient(request)
+        waiter = Waiter(request, manner.principal, curious=on_queued is not None, clock=self._clock)
+        plan = plans.acquire(
+            request,
+            timeout=None if manner.keep else manner.timeout,
+            settings=self._settings,
+            clock=self._clock,
+            roll=random.random,
+            retire=self._backend.traits.repeats,
+        )
+        deadline = None
+        if manner.keep and manner.timeout is not None:
+            deadline = self._clock() + manner.timeout
+        self.count += 1
+        try:
+            answer = await self._run(plan, waiter, deadline, manner.history, on_queued)
+        except BaseException:
+            comes_back = manner.named and waiter.sent_away != "revoked"
+            if plan.gi_frame is not None and not comes_back:  # type: ignore[attr-defined]
+                await self._surely(self._last_wish(plan, manner.history))
+            raise
+        finally:
+            self.count -= 1
+            self._tickets.remove(waiter)
+        if waiter.sent_away == "revoked":  # while the last request was under way
+            await self._surely(self._give_back(answer, request, manner))
+            raise SentAway("revoked")
+        return answer
+
+    def _patient(self, request: Acquire) -> Acquire:
+        """Return the request with a ticket that outlives our heartbeats; and a grant, a lost signal."""
+        heartbeat = self._settings.heartbeat
+        claim = max(request.claim, 2 * heartbeat)
+        return replace(request, claim=claim, patience=max(request.patience, claim + heartbeat))
+
+    async def _run(
+        self,
+        plan: Plan[Grant | Done],
+        waiter: Waiter,
+        deadline: float | None,
+        history: HistoryLevel | None,
+        on_queued: OnQueued | None,
+    ) -> Grant | Done | Queued:
+        """Do what a plan wants, step by step. At the *deadline* be content with a place in the queue."""
+        result: Any
+        try:
+            step = next(plan)
+            while True:
+                if isinstance(step, Wait):
+                    until = min((t for t in (step.until, deadline) if t is not None), default=None)
+                    step = plan.send(await waiter.wait(until))
+                    continue
+                if isinstance(step, Acquire):
+                    self._tickets.add(waiter, step.attempt)
+                try:
+                    result = await self._backend.ask(step, history)
+                except errors.StoreError as error:
+                    if deadline is not None and self._clock() >= deadline:
+                        if waiter.queued is None:
+                            raise
+                        return waiter.queued
+                    step = plan.throw(error)
+                    continue
+                if isinstance(result, Queued):
+                    self._tickets.keep(waiter, result)
+                    if on_queued is not None:
+                        on_queued(result, waiter.attempt)
+                    if deadline is not None and self._clock() >= deadline:
+                        return result
+                step = plan.send(result)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+    async def _last_wish(self, plan: Plan[Any], history: HistoryLevel | None) -> None:
+        """Let a plan undo what it did."""
+        with suppress(Abandoned, StopIteration):
+            step = plan.throw(Abandoned())
+            while not isinstance(step, Wait):
+                try:
+                    result = await self._backend.ask(step, history)
+                except errors.StoreError as error:
+                    step = plan.throw(error)
+                else:
+                    step = plan.send(result)
+
+    async def _give_back(self, answer: Grant | Done | Queued, request: Acquire, manner: Manner) -> None:
+        attempt = answer.attempt if isinstance(answer, Grant) else request.attempt
+        await self._withdraw(request.key, attempt, manner.history)
+
+    def withdraw(self, key: str, attempt: str, history: HistoryLevel | None) -> None:
+        """Withdraw an attempt that nobody can come back for, while its caller goes away."""
+        self._start(self._withdraw(key, attempt, history))
+
+    async def _withdraw(self, key: str, attempt: str, history: HistoryLevel | None) -> None:
+        with suppress(errors.StoreError):
+            await self._backend.ask(Withdraw(key, attempt), history)
+
+    async def _surely(self, what: Coroutine[Any, Any, None]) -> None:
+        """Have something done in a task of its own: whoever was cancelled may be so again."""
+        await asyncio.shield(self._start(what))
+
+    def _start(self, what: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(what)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # Streams.
+
+    def stream(
+        self,
+        request: Acquire,
+        stream: Stream,
+        *,
+        say: Say,
+        timeout: float | None = None,
+        keep: bool = False,
+        named: bool = True,
+        history: HistoryLevel | None = None,
+        principal: Principal | None = None,
+        place: AbstractContextManager[Any] | None = None,
+    ) -> None:
+        """Tell *stream* of the place in the queue, and then of the lock: `acquire`, until the peer leaves.
+
+        *say* makes JSON of an answer or an error. *place* is left when the stream ends.
+        """
+        with ExitStack() as places:
+            if place is not None:
+                places.enter_context(place)  # here, where it can still be refused
+            listener = _Listener(stream, say, self._clock, self._settings.heartbeat)
+
+            manner = Manner(timeout, keep, named, history, principal)
+            task = self._start(self._tell(listener, request, manner, places.pop_all()))
+
+        def left() -> None:
+            task.cancel()
+
+        stream.on_gone = left
+
+    async def _tell(self, listener: _Listener, request: Acquire, manner: Manner, places: ExitStack) -> None:
+        stream = listener.stream
+        with places:
+            places.callback(self._heartbeats.remove, listener)
+            self._heartbeats.add(listener)
+            try:
+                answer = await self._acquire(request, manner, listener.queued)
+            except SentAway as sent:
+                detail = REVOKED if sent.reason == "revoked" else GOING_AWAY
+                stream.end(sse.goodbye(sent.reason, detail))
+            except errors.HoldfastError as error:
+                stream.end(sse.event("problem", listener.say(error)))
+            else:
+                delivered = stream.send(sse.event(_KINDS[type(answer)], listener.say(answer)))
+                if not delivered and not manner.named:
+                    await self._surely(self._give_back(answer, request, manner))
+                stream.end()
+
+    # The end.
+
+    def drain(self) -> None:
+        """Send everybody away who waits. Their tickets live on for a while: they may ask another server."""
+        self._draining = True
+        for waiter in self._tickets.all():
+            waiter.send_away("draining")
+
+    def revoke(self, token_id: str) -> None:
+        """Send those away whose access token is not valid any more. They leave the queue."""
+        for waiter in self._tickets.all():
+            if waiter.principal is not None and waiter.principal.token_id == token_id:
+                waiter.send_away("revoked")
+
+    async def close(self) -> None:
+        """End what still runs, and see that nothing is left behind that should not be."""
+        self.drain()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        self._tickets.close()
+
+
+class _Listener:
+    """A stream that is told how a waiter moves up."""
+
+    __slots__ = ("_clock", "_every", "_said", "_said_at", "say", "stream")
+
+    def __init__(self, stream: Stream, say: Say, clock: Clock, every: float) -> None:
+        self.stream = stream
+        self.say = say
+        self._clock = clock
+        self._every = every
+        self._said: Queued | None = None
+        self._said_at = 0.0
+
+    def queued(self, queued: Queued, attempt: str) -> None:
+        """Tell of a place that was learned anew: at once if it is another one, else not all the time."""
+        now = self._clock()
+        if self._said is None or self._said.position != queued.position or now - self._said_at >= self._every:
+            self._said, self._said_at = queued, now
+            self.stream.send(sse.event("queued", self.say(queued)))
+
+    def beat(self) -> None:
+        """Say that we are still there."""
+        self.stream.send(sse.heartbeat())

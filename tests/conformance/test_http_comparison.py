@@ -1,0 +1,45 @@
+"""A lock server answers and signals as the memory store does, on random requests, whatever is behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.stores import open_store
+from holdfast.stores.base import StoreOptions
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.compare import compare
+from holdfast.testing.conformance import CLIENT
+from holdfast.testing.serving import ServerThread, settled
+from tests.conformance.serving import settings
+
+SEEDS = 6
+STEPS = 200
+
+
+def compare_behind(url: str, history, seed: int) -> None:
+    options = StoreOptions(CLIENT, history)
+    with ServerThread(settings(url, history)) as serving:
+        store = settled(open_store(serving.server.url, options))
+        store.open()
+        try:
+            compare(MemoryStore(options), store, seed=seed, steps=STEPS, client=CLIENT)
+        finally:
+            store.close()
+
+
+@pytest.mark.parametrize("history", ["all", "notable"])
+@pytest.mark.parametrize("seed", range(2000, 2000 + SEEDS))
+class TestAServerAnswersAsMemoryDoes:
+    def test_over_memory(self, history, seed: int) -> None:
+        compare_behind(f"memory://compared-{history}-{seed}", history, seed)
+
+    def test_over_sqlite(self, tmp_path: Path, history, seed: int) -> None:
+        compare_behind(f"sqlite:///{tmp_path}/locks.db", history, seed)
+
+    def test_over_postgres(self, postgres_locks: str, history, seed: int) -> None:
+        compare_behind(postgres_locks, history, seed)
+
+    def test_over_mysql(self, mariadb_locks: str, history, seed: int) -> None:
+        compare_behind(mariadb_locks, history, seed)

@@ -1,0 +1,16 @@
+"""The suite, put to a lock server over Memory, through the HTTP store."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.stores.base import Store
+from holdfast.testing.conformance import MakeStore
+from tests.conformance.serving import ServedConformance, stores_behind
+
+
+class TestHTTPMemory(ServedConformance):
+    @pytest.fixture
+    def make_store(self, way: Callable[[Store], Store], tmp_path: Path) -> Iterator[MakeStore]:
+        yield from stores_behind(f"memory://{tmp_path.name}", way)

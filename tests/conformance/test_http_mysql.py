@@ -1,0 +1,15 @@
+"""The suite, put to a lock server over MySQL, through the HTTP store."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from holdfast.stores.base import Store
+from holdfast.testing.conformance import MakeStore
+from tests.conformance.serving import ServedConformance, stores_behind
+
+
+class TestHTTPMySQL(ServedConformance):
+    @pytest.fixture
+    def make_store(self, way: Callable[[Store], Store], mariadb_locks: str) -> Iterator[MakeStore]:
+        yield from stores_behind(mariadb_locks, way)

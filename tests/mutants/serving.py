@@ -1,0 +1,333 @@
+"""Flaws in what a lock server relies on: addresses, secrets, access tokens, groups. Each names its test."""
+
+from __future__ import annotations
+
+from tests.mutants.mutants import CIRCLES, DECIDING, MEMORY_SUITE, OPERATIONS, SQL, Mutant
+from tests.mutants.servers import (
+    MANY,
+    MYSQL,
+    MYSQL_SCHEMA,
+    MYSQL_SESSION,
+    ON_MYSQL,
+    ON_POSTGRES,
+    POSTGRES,
+    POSTGRES_SESSION,
+)
+
+MEMORY_STORE = "stores/memory/store.py"
+MEMORY_ACCESS = "stores/memory/access.py"
+BASE = "stores/base.py"
+ACQUIRING = "stores/memory/acquiring.py"
+DATABASE = "stores/sqlite/database.py"
+SQLITE_STORE = "stores/sqlite/store.py"
+BELLS = "stores/sqlite/signals.py"
+BATCH = "stores/sqlite/batch.py"
+
+ON_MEMORY = MEMORY_SUITE + "::test_{}[sync]"
+ON_SQLITE = "tests/conformance/test_sqlite.py::TestSQLite::test_{}[sync]"
+GROUPS = "tests/conformance/test_sqlite_groups.py::test_{}"
+
+TO_ITS_HOME = "a_signal_for_an_address_goes_to_its_home"
+BY_THEIR_ADDRESSES = "a_new_head_and_a_broken_holder_are_told_by_their_addresses"
+AS_LONG_AS_CAN_BE = "an_address_as_long_as_can_be"
+ASKING_AGAIN = "asking_again_says_where_we_are_now"
+CLAIMING = "claiming_says_where_we_are_now"
+NOBODY_LEARNS = "nobody_learns_the_attempt_of_another"
+GRANTED_ONCE = "a_token_is_granted_once"
+ENDS = "a_token_ends_by_itself"
+SWEPT = "tokens_that_have_ended_are_swept_away_and_others_are_not"
+
+MOVED = "instance = :instance, host = :host, pid = :pid\n WHERE lock_key = :key AND attempt = :attempt;"
+STAYED = "host = :host, pid = :pid\n WHERE lock_key = :key AND attempt = :attempt;"
+
+SERVING_MUTANTS = (
+    # Addresses.
+    Mutant(
+        "memory: an address is taken for an instance",
+        "Addresses",
+        MEMORY_STORE,
+        (("home, told = addressed(address, signal)", "home, told = address, signal"),),
+        ON_MEMORY.format(TO_ITS_HOME),
+    ),
+    Mutant(
+        "memory: the end of an operation is told once to each home",
+        "Addresses",
+        OPERATIONS,
+        (
+            (
+                "instances[ticket.client.instance] = None",
+                "instances.setdefault(ticket.client.instance.partition('/')[0])",
+            ),
+        ),
+        ON_MEMORY.format("the_end_of_an_operation_is_told_once_to_each_address"),
+    ),
+    Mutant(
+        "sqlite: a bell does not say for whom it rings",
+        "Addresses",
+        BELLS,
+        (("{signal.expires_in}\\n{signal.to}", "{signal.expires_in}\\n"),),
+        ON_SQLITE.format(TO_ITS_HOME),
+    ),
+    Mutant(
+        "sqlite: bells with long names are not found",
+        "Addresses",
+        BELLS,
+        (("if len(instance) <= self._room:", "if len(self._instance) <= self._room:"),),
+        ON_SQLITE.format(AS_LONG_AS_CAN_BE),
+    ),
+    Mutant(
+        "memory: a ticket stays where it was",
+        "Requests",
+        ACQUIRING,
+        (("                ticket.client = request.client  # where we can be reached now\n", ""),),
+        ON_MEMORY.format(ASKING_AGAIN),
+    ),
+    Mutant(
+        "sqlite: a ticket stays where it was",
+        "Requests",
+        SQL,
+        ((MOVED, STAYED),),
+        ON_SQLITE.format(ASKING_AGAIN),
+    ),
+    Mutant(
+        "memory: a claim does not say where we are",
+        "Requests",
+        ACQUIRING,
+        (("        hold.client = request.client\n", ""),),
+        ON_MEMORY.format(CLAIMING),
+    ),
+    Mutant(
+        "a claim by the slow path does not say where we are",
+        "Requests",
+        DECIDING,
+        (("        instance=request.client.instance,\n", ""),),
+        ON_SQLITE.format(CLAIMING),
+    ),
+    # Secrets.
+    Mutant(
+        "memory: attempts are told with a deadlock",
+        "Deadlocks, P5",
+        CIRCLES,
+        (('"; ".join(map(str, found.cycle))', '"; ".join(map(str, found.evidence))'),),
+        ON_MEMORY.format(NOBODY_LEARNS),
+    ),
+    Mutant(
+        "attempts are told with a deadlock",
+        "Deadlocks, P5",
+        DECIDING,
+        (('"; ".join(map(str, cycle))', '"; ".join(map(str, deadlock.evidence))'),),
+        ON_SQLITE.format(NOBODY_LEARNS),
+    ),
+    # Access tokens.
+    Mutant(
+        "memory: a token is replaced by one of the same id",
+        "Access tokens",
+        MEMORY_ACCESS,
+        (
+            (
+                "            return self._world.access.setdefault(request.id, token)",
+                "            self._world.access[request.id] = token\n            return token",
+            ),
+        ),
+        ON_MEMORY.format(GRANTED_ONCE),
+    ),
+    Mutant(
+        "sqlite: a token gets the rights of another of the same id",
+        "Access tokens",
+        SQL,
+        (("DO UPDATE SET id = excluded.id", "DO UPDATE SET rights = excluded.rights"),),
+        ON_SQLITE.format(GRANTED_ONCE),
+    ),
+    Mutant(
+        "memory: a token lives a moment longer than its end",
+        "Access tokens",
+        MEMORY_ACCESS,
+        (("micros(token.expires_at) <= now", "micros(token.expires_at) < now"),),
+        ON_MEMORY.format(ENDS),
+    ),
+    Mutant(
+        "sqlite: tokens that have ended are never forgotten",
+        "Access tokens",
+        BATCH,
+        (('    run("delete_access", now=now, limit=limit)\n', ""),),
+        ON_SQLITE.format(SWEPT),
+    ),
+    # Groups.
+    Mutant(
+        "half of a failed request is kept with its group",
+        "Many at once",
+        DATABASE,
+        (("                connection.execute(SQL.undo)\n", ""),),
+        GROUPS.format("of_a_request_that_fails_nothing_is_left"),
+    ),
+    Mutant(
+        "a failed request is undone with all before it",
+        "Many at once",
+        DATABASE,
+        (("connection.execute(SQL.undo)", "connection.execute(SQL.rollback)"),),
+        GROUPS.format("of_a_request_that_fails_nothing_is_left"),
+    ),
+    Mutant(
+        "what SQLite has rolled back is answered as done",
+        "Many at once",
+        DATABASE,
+        (
+            (
+                "raise failure(error) from error  # SQLite has rolled back everything",
+                "connection.execute(SQL.begin)  # SQLite has rolled back everything",
+            ),
+        ),
+        GROUPS.format("if_everything_is_rolled_back_everything_has_failed"),
+    ),
+    Mutant(
+        "a failed commit is answered as done",
+        "Many at once",
+        DATABASE,
+        (("return [self.translate(error) for _ in works]", "return results"),),
+        GROUPS.format("if_the_commit_fails_everything_has_failed_and_nobody_is_told"),
+    ),
+    Mutant(
+        "people are told of what was not committed",
+        "Many at once",
+        SQLITE_STORE,
+        (("if not isinstance(answer, errors.StoreError):", "if True:"),),
+        GROUPS.format("if_the_commit_fails_everything_has_failed_and_nobody_is_told"),
+    ),
+    Mutant(
+        "each request of a group is committed by itself",
+        "Many at once",
+        SQLITE_STORE,
+        (("if len(requests) < 2:", "if requests:"),),
+        GROUPS.format("a_group_is_committed_once"),
+    ),
+    Mutant(
+        "without groups one failure ends all",
+        "Many at once",
+        BASE,
+        (("answers.append(failure(error))", "return [failure(error)] * len(requests)"),),
+        GROUPS.format("without_groups_a_request_fails_alone_as_well"),
+    ),
+)
+
+SERVING_MUTANTS_ON_SERVERS = (
+    Mutant(
+        "postgres: a notification does not say for whom it is",
+        "Addresses",
+        POSTGRES,
+        (("attempt, '0', split_part(instance, '/', 2)))", "attempt, '0', ''))"),),
+        ON_POSTGRES.format(TO_ITS_HOME),
+    ),
+    Mutant(
+        "postgres: the slow path does not say for whom it is",
+        "Addresses",
+        POSTGRES_SESSION,
+        (("{signal.expires_in}\\n{signal.to}", "{signal.expires_in}\\n"),),
+        ON_POSTGRES.format(BY_THEIR_ADDRESSES),
+    ),
+    Mutant(
+        "postgres: a channel's name is longer than can be",
+        "Addresses",
+        POSTGRES,
+        (
+            (
+                "pg_notify(left(:channel || split_part(instance, '/', 1), 63)",
+                "pg_notify(:channel || split_part(instance, '/', 1)",
+            ),
+        ),
+        ON_POSTGRES.format(AS_LONG_AS_CAN_BE),
+    ),
+    Mutant(
+        "mysql: what is handed to an address is not found by its home",
+        "Addresses",
+        MYSQL_SCHEMA,
+        (("substring_index(instance, '/', 1)", "instance"),),
+        ON_MYSQL.format(TO_ITS_HOME),
+    ),
+    Mutant(
+        "mysql: a signal does not say for whom it is",
+        "Addresses",
+        MYSQL_SESSION,
+        (('"to": signal.to', '"to": ""'),),
+        ON_MYSQL.format(BY_THEIR_ADDRESSES),
+    ),
+    Mutant(
+        "mysql: the winner's home is not woken",
+        "Addresses",
+        MYSQL,
+        (
+            (
+                "nullif(substring_index(@holdfast_instance, '/', 1), :instance)",
+                "nullif(@holdfast_instance, :instance)",
+            ),
+        ),
+        ON_MYSQL.format(TO_ITS_HOME),
+    ),
+    Mutant(
+        "postgres: a ticket stays where it was",
+        "Requests",
+        POSTGRES,
+        ((MOVED, STAYED),),
+        ON_POSTGRES.format(ASKING_AGAIN),
+    ),
+    Mutant(
+        "mysql: a ticket stays where it was",
+        "Requests",
+        MYSQL,
+        ((MOVED, STAYED),),
+        ON_MYSQL.format(ASKING_AGAIN),
+    ),
+    Mutant(
+        "postgres: a hold in its table stays where it was",
+        "Requests",
+        POSTGRES,
+        ((",\n       instance = excluded.instance, host = excluded.host, pid = excluded.pid", ""),),
+        ON_POSTGRES.format(CLAIMING),
+    ),
+    Mutant(
+        "mysql: a hold in its table stays where it was",
+        "Requests",
+        MYSQL,
+        ((",\n                            instance = :instance, host = :host, pid = :pid", ""),),
+        ON_MYSQL.format(CLAIMING),
+    ),
+    Mutant(
+        "postgres: a token gets the rights of another of the same id",
+        "Access tokens",
+        POSTGRES,
+        (("DO UPDATE SET id = excluded.id", "DO UPDATE SET rights = excluded.rights"),),
+        ON_POSTGRES.format(GRANTED_ONCE),
+    ),
+    Mutant(
+        "mysql: a token gets the rights of another of the same id",
+        "Access tokens",
+        MYSQL,
+        (("ON DUPLICATE KEY UPDATE id = :id", "ON DUPLICATE KEY UPDATE rights = :rights"),),
+        ON_MYSQL.format(GRANTED_ONCE),
+    ),
+    Mutant(
+        "mysql: a token that was never granted is revoked",
+        "Access tokens",
+        MYSQL,
+        (
+            (
+                "FROM (SELECT 1) AS once LEFT JOIN holdfast_access AS a FORCE INDEX (PRIMARY) ON a.id = :id",
+                "FROM holdfast_access AS a FORCE INDEX (PRIMARY) WHERE a.id = :id",
+            ),
+        ),
+        ON_MYSQL.format("a_revoked_token_is_gone"),
+    ),
+    Mutant(
+        "postgres: a token that has ended is listed",
+        "Access tokens",
+        POSTGRES,
+        ((" WHERE expires_at IS NULL OR expires_at > coalesce", " WHERE true OR expires_at > coalesce"),),
+        ON_POSTGRES.format(ENDS),
+    ),
+    Mutant(
+        "servers: tokens that have ended are never forgotten",
+        "Access tokens",
+        MANY,
+        (("        self._delete_access(now, limit)\n", ""),),
+        ON_POSTGRES.format(SWEPT),
+    ),
+)

@@ -1,0 +1,224 @@
+"""The stores behind a server: asked from an event loop, many at once, and never waited for by it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.requests import (
+    Acquire,
+    Client,
+    Granted,
+    History,
+    Inspect,
+    Queued,
+    Release,
+    Released,
+    Signal,
+)
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.server import backend as module
+from holdfast.server.backend import Backend
+
+HERE = Client("", "alpha", 1)
+
+
+def take(attempt: str, key: str = "nightly", *, wait: bool = False, instance: str = "") -> Acquire:
+    return Acquire(key, attempt, attempt, 30.0, Client(instance, "alpha", 1), wait=wait)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "mariadb"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "memory":
+        return f"memory://{tmp_path.name}"
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/locks.db?synchronous=full"
+    return request.getfixturevalue(f"{request.param}_locks")
+
+
+@pytest.fixture
+def file_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/locks.db"
+
+
+class Notes:
+    """Who takes note of what the store does."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.failed: list[str] = []
+        self.answers: list[object] = []
+
+    def store_answered(self, request: str, seconds: float, error: str | None) -> None:
+        if error is not None:
+            self.failed.append(f"{request}: {error}")
+
+    def group_committed(self, size: int) -> None:
+        self.sizes.append(size)
+
+    def observe_answer(self, request: object, answer: object) -> None:
+        self.answers.append(answer)
+
+
+class Gate:
+    """Keeps a store from answering until it is opened."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._store = backend._lanes["notable"].store
+        self._execute = self._store.execute
+        self._open = threading.Event()
+        self.entered = threading.Event()
+        self._store.execute = self
+
+    def __call__(self, request: object) -> object:
+        self.entered.set()
+        assert self._open.wait(30)
+        return self._execute(request)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+async def test_requests_are_answered_and_errors_raised(url: str) -> None:
+    backend = Backend(url)
+    await backend.open()
+    try:
+        granted = await backend.ask(take("a-1"))
+        assert isinstance(granted, Granted)
+        assert await backend.ask(Release("nightly", "a-1", granted.token)) == Released()
+        assert (await backend.ask(Inspect("nightly"))).state == "free"
+    finally:
+        await backend.close()
+
+
+async def test_a_signal_arrives_in_the_loops_thread_with_where_it_goes_on_to(url: str) -> None:
+    backend = Backend(url)
+    await backend.open()
+    arrived: asyncio.Queue[tuple[Signal, threading.Thread]] = asyncio.Queue()
+    backend.listen(lambda signal: arrived.put_nowait((signal, threading.current_thread())))
+    try:
+        granted = await backend.ask(take("a-1"))
+        address = f"{backend.instance}/some-stream"
+        assert isinstance(await backend.ask(take("b-1", wait=True, instance=address)), Queued)
+        await backend.ask(Release("nightly", "a-1", granted.token))
+        signal, thread = await asyncio.wait_for(arrived.get(), 30)
+        assert (signal.kind, signal.attempt, signal.to) == ("granted", "b-1", "some-stream")
+        assert thread is threading.current_thread()
+    finally:
+        await backend.close()
+
+
+async def test_callers_have_the_history_they_ask_for(url: str) -> None:
+    backend = Backend(url)
+    await backend.open()
+    try:
+        await backend.ask(take("a-1", "quiet"))
+        await backend.ask(take("b-1", "loud"), "all")
+        assert await backend.ask(History("quiet")) == ()
+        assert [event.kind for event in await backend.ask(History("loud"))] == ["granted"]
+    finally:
+        await backend.close()
+
+
+async def test_what_comes_while_the_store_is_busy_shares_one_commit(file_url: str) -> None:
+    """And each has its own answer."""
+    notes = Notes()
+    backend = Backend(file_url, observer=notes)
+    await backend.open()
+    gate = Gate(backend)
+    asked = [asyncio.ensure_future(backend.ask(take("first")))]
+    await asyncio.to_thread(gate.entered.wait, 30)
+    asked += [asyncio.ensure_future(backend.ask(take(f"a-{n}", f"key-{n}"))) for n in range(40)]
+    await asyncio.sleep(0)
+    assert backend.pending == 40
+    gate.open()
+    answers = await asyncio.gather(*asked)
+    assert all(isinstance(answer, Granted) for answer in answers)
+    assert notes.sizes == [1, 40]
+    assert len(notes.answers) == 41
+    await backend.close()
+
+
+async def test_who_has_gone_is_not_asked_for(file_url: str) -> None:
+    """Nothing was done yet: so nothing has to be undone."""
+    backend = Backend(file_url)
+    await backend.open()
+    gate = Gate(backend)
+    first = asyncio.ensure_future(backend.ask(take("first")))
+    await asyncio.to_thread(gate.entered.wait, 30)
+    gone = asyncio.ensure_future(backend.ask(take("gone", "other")))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.sleep(0)
+    gate.open()
+    await first
+    assert await backend.ask(Inspect("other")) is None
+    await backend.close()
+
+
+async def test_when_too_many_wait_for_the_store_others_are_refused_at_once(
+    file_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_PENDING", 3)
+    backend = Backend(file_url)
+    await backend.open()
+    gate = Gate(backend)
+    first = asyncio.ensure_future(backend.ask(take("first")))
+    await asyncio.to_thread(gate.entered.wait, 30)
+    asked = [asyncio.ensure_future(backend.ask(take(f"a-{n}", f"key-{n}"))) for n in range(5)]
+    await asyncio.wait(asked[3:])
+    for refused in asked[3:]:
+        with pytest.raises(StoreUnavailable, match="3 requests wait for the store already"):
+            refused.result()
+    gate.open()
+    await asyncio.gather(first, *asked[:3])
+    await backend.close()
+
+
+@pytest.mark.parametrize(
+    ("raised", "seen"), [(OutcomeUnknown("lost"), OutcomeUnknown), (ZeroDivisionError("oops"), StoreError)]
+)
+async def test_a_store_that_fails_answers_all_who_wait_and_goes_on(file_url: str, raised, seen) -> None:
+    notes = Notes()
+    backend = Backend(file_url, observer=notes)
+    await backend.open()
+    store = backend._lanes["notable"].store
+    execute = store.execute
+
+    def fail(request):
+        raise raised
+
+    store.execute = fail
+    with pytest.raises(seen) as caught:
+        await backend.ask(take("a-1"))
+    assert "oops" not in str(caught.value)  # what nobody expected may have anything in it
+    store.execute = execute
+    assert isinstance(await backend.ask(take("a-1")), Granted)
+    assert notes.failed == [f"Acquire: {seen.__name__}"]
+    await backend.close()
+
+
+async def test_what_was_asked_is_answered_before_the_store_is_closed(file_url: str) -> None:
+    backend = Backend(file_url)
+    await backend.open()
+    asked = [asyncio.ensure_future(backend.ask(take(f"a-{n}", f"key-{n}"))) for n in range(100)]
+    await asyncio.sleep(0)
+    await backend.close()
+    assert all(isinstance(answer, Granted) for answer in await asyncio.gather(*asked))
+    with pytest.raises(StoreUnavailable):
+        await backend.ask(take("late"))
+
+
+async def test_writers_are_told_to_who_wants_to_know(file_url: str) -> None:
+    backend = Backend(file_url)
+    await backend.open()
+    wrote: list[int] = []
+    backend.on_write(lambda: wrote.append(1))
+    await backend.ask(Inspect("nightly"))
+    assert not wrote
+    await backend.ask(take("a-1"))
+    assert wrote
+    await backend.close()

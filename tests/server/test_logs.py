@@ -1,0 +1,149 @@
+"""What a server logs, and what it never does."""
+
+import io
+import json
+import logging
+import re
+import threading
+
+import pytest
+
+from holdfast.log import log as library_log
+from holdfast.server import logs
+from holdfast.server.logs import ServerLog
+
+NOON = 1_700_000_000.123
+REQUEST = {
+    "id": "4f1c",
+    "method": "POST",
+    "route": "/v1/locks/{key}/acquire",
+    "status": 200,
+    "seconds": 0.00125,
+    "principal": "ci",
+    "remote": "10.0.0.7",
+    "key": "build:secret-project",
+}
+
+
+def written(format="text", level="info", *, act):
+    stream = io.StringIO()
+    log = ServerLog(format, level, stream, clock=lambda: NOON)
+    act(log)
+    log.close()
+    return stream.getvalue()
+
+
+def test_a_request_is_one_line_for_people():
+    text = written(act=lambda log: log.request(**REQUEST))
+    moment, _, rest = text.partition(" info    ")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.123", moment)
+    assert rest == "200 POST /v1/locks/{key}/acquire  1.2 ms  ci  10.0.0.7  4f1c\n"
+
+
+def test_a_request_is_one_object_for_machines():
+    assert json.loads(written("json", act=lambda log: log.request(**REQUEST))) == {
+        "time": "2023-11-14T22:13:20.123Z",
+        "level": "info",
+        "message": "request",
+        "id": "4f1c",
+        "method": "POST",
+        "route": "/v1/locks/{key}/acquire",
+        "status": 200,
+        "ms": 1.25,
+        "principal": "ci",
+        "remote": "10.0.0.7",
+    }
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_keys_are_told_only_to_who_debugs(format):
+    assert "secret-project" not in written(format, "info", act=lambda log: log.request(**REQUEST))
+    assert "secret-project" in written(format, "debug", act=lambda log: log.request(**REQUEST))
+
+
+@pytest.mark.parametrize(
+    ("method", "route", "status", "level", "is_told"),
+    [
+        ("GET", "/healthz", 200, "info", False),
+        ("GET", "/healthz", 200, "debug", True),
+        ("GET", "/readyz", 503, "error", True),
+        ("GET", "/metrics", 403, "info", True),
+        ("HEAD", "/v1/locks/{key}", 200, "info", False),
+        ("POST", "/v1/locks/{key}/acquire", 200, "info", True),
+        ("POST", "/v1/locks/{key}/acquire", 200, "warning", False),
+        ("GET", "/v1/locks", 500, "error", True),
+    ],
+)
+def test_the_level_decides_which_requests_are_told(method, route, status, level, is_told):
+    """Looking is told only to who debugs: machines and dashboards do it all the time."""
+    request = {**REQUEST, "method": method, "route": route, "status": status}
+    assert bool(written(level=level, act=lambda log: log.request(**request))) is is_told
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_what_others_send_makes_no_line_of_its_own_and_steers_no_terminal(format):
+    request = {**REQUEST, "principal": "x\n2099 info  faked", "remote": "\x1b[2J", "error": "A\u2028B"}
+    text = written(format, act=lambda log: log.request(**request))
+    assert len(text.splitlines()) == 1
+    assert "\x1b" not in text
+
+
+def test_what_the_library_logs_comes_in_the_same_form():
+    def act(log):
+        log.install()
+        library_log().warning("the feed of %s is late", "nightly")
+        try:
+            print(1 / 0)
+        except ZeroDivisionError:
+            library_log().exception("that was unexpected")
+
+    first, second = map(json.loads, written("json", act=act).splitlines())
+    assert (first["level"], first["message"]) == ("warning", "the feed of nightly is late")
+    assert "ZeroDivisionError" in second["trace"]
+    assert "    ZeroDivisionError: division by zero\n" in written("text", act=act)
+
+
+def test_the_library_s_log_is_given_back():
+    logger = logging.getLogger("holdfast")
+    before = (logger.handlers, logger.level, logger.propagate)
+    written(act=lambda log: log.install())
+    assert (logger.handlers, logger.level, logger.propagate) == before
+
+
+class Stuck(io.StringIO):
+    """A reader that does not read until it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+
+    def write(self, text):
+        self.reached.set()
+        self.go_on.wait(20)
+        return super().write(text)
+
+
+def test_nobody_waits_for_a_slow_reader_and_what_is_dropped_is_counted(monkeypatch):
+    monkeypatch.setattr(logs, "MOST_WAITING", 5)
+    stream = Stuck()
+    log = ServerLog("text", "info", stream)
+    log.say("first")
+    assert stream.reached.wait(20)
+    for number in range(9):
+        log.say(f"line {number}")  # returns, though nothing can be written
+    stream.go_on.set()
+    log.close()
+    assert "first" in stream.getvalue()
+    assert "line 4" in stream.getvalue()
+    assert "line 5" not in stream.getvalue()
+    assert "4 lines were dropped" in stream.getvalue()
+
+
+def test_a_log_that_cannot_be_written_breaks_nothing():
+    stream = io.StringIO()
+    stream.close()
+    log = ServerLog("json", "info", stream)
+    log.request(**REQUEST)
+    log.say("still here", thing=object())
+    log.close()

@@ -1,0 +1,415 @@
+"""The wire: every request can be read back from what is sent, every answer and error from its JSON."""
+
+import inspect
+import json
+import types
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pytest
+
+from holdfast import errors
+from holdfast.core import access, wire
+from holdfast.core import requests as r
+from holdfast.core.data import replace
+from holdfast.core.events import Event
+from holdfast.core.family import Failure, Link, Outcome, Terms
+from tests.unit.test_errors import EXAMPLES as ERRORS
+
+CLIENT = r.Client("i-1/s-1", "alpha", 101)
+HOLDER = r.Holder("ann", "alpha", 101, token=8, held_for=3.25)
+REQUESTS = [
+    kind
+    for module in (r, access)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, r.Request) and kind is not r.Request
+]
+HOSTILE = [
+    "nightly",
+    "node:123:delete-loop:5",
+    "a/b/c",
+    "/",
+    "//",
+    ".",
+    "..",
+    "...",
+    "../../v1/server",
+    "a/../b",
+    "%",
+    "%2F",
+    "%2e%2e",
+    "100 %",
+    " leading and trailing ",
+    "a+b&c=d;e?f#g",
+    "clé",
+    "锁",
+    "🔒",
+    "acquire",
+    "\\windows\\path",
+    "'\"<>{}|^`[]",
+    "ü" * 255,
+    "." * 255,
+]
+
+
+def is_data(kind: Any) -> bool:
+    return hasattr(kind, "_values")
+
+
+def example(hint: Any, seed: int = 1) -> Any:
+    """Return a value of a type that is unlike every default."""
+    if hint is str:
+        return f"text-{seed}"
+    if hint is int:
+        return seed + 40
+    if hint is float:
+        return seed + 0.25
+    if hint is bool:
+        return True
+    if get_origin(hint) is Literal:
+        return get_args(hint)[-1]
+    if get_origin(hint) in (types.UnionType, Union):
+        return example(get_args(hint)[0], seed)
+    if get_origin(hint) is tuple:
+        return (example(get_args(hint)[0], seed), example(get_args(hint)[0], seed + 10))
+    hints = get_type_hints(hint)
+    return hint(**{name: example(hints[name], seed + n) for n, name in enumerate(hint.__match_args__)})
+
+
+def nested(hint: Any) -> set[Any]:
+    """Return the classes of values that a field has inside, if it has."""
+    if is_data(hint):
+        return {hint}
+    return {kind for each in get_args(hint) for kind in nested(each)}
+
+
+def closure(kinds: set[Any]) -> set[Any]:
+    found = {kind for each in kinds for hint in get_type_hints(each).values() for kind in nested(hint)}
+    return kinds if found <= kinds else closure(kinds | found)
+
+
+def read_back(kind: type, asked: wire.Asked) -> Any:
+    """Make the request again of what is sent, as a server does."""
+    path, query = urlsplit(asked.path)[2:4]
+    fields: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+    fields |= json.loads(json.dumps(asked.body or {}))
+    parts = path.split("/")
+    assert parts[:2] == ["", "v1"]
+    if parts[2] == "locks" and len(parts) > 3:
+        fields["key"] = unquote(parts[3], errors="strict")
+    if parts[2] == "access-tokens" and len(parts) > 3:
+        fields["id"] = unquote(parts[3])
+    if kind is r.Acquire:
+        fields["client"] = r.Client(**fields["client"])
+        fields["terms"] = Terms(**{to: fields.pop(name) for name, to in wire.TERMS.items() if name in fields})
+    if kind is r.Renew:
+        fields["leases"] = tuple(r.RenewLease(**each) for each in fields["leases"])
+        fields["tickets"] = tuple(r.RefreshTicket(**each) for each in fields["tickets"])
+    if kind is r.Release and "outcome" in fields:
+        fields["outcome"] = Outcome(**fields["outcome"])
+    if kind is r.Watch:
+        fields["exact"] = "key" in fields
+        fields["key"] = fields.pop("prefix", None) or fields.get("key", "")
+    if kind is access.GrantAccess:
+        fields["rights"] = tuple(fields["rights"])
+    hints = get_type_hints(kind)
+    for name, value in fields.items():
+        if isinstance(value, str) and (plain := {float, int} & {hints[name], *get_args(hints[name])}):
+            fields[name] = plain.pop()(value)  # a query has only text
+    return kind(**fields)
+
+
+def defaults(kind: Any) -> set[str]:
+    """Return the fields that need not be said."""
+    parameters = inspect.signature(kind).parameters.values()
+    return {each.name for each in parameters if each.default is not inspect.Parameter.empty}
+
+
+def bare(kind: Any) -> Any:
+    """Return an example with nothing that need not be said."""
+    made = example(kind)
+    return kind(**{name: getattr(made, name) for name in kind.__match_args__ if name not in defaults(kind)})
+
+
+ROUTED = [kind for kind in REQUESTS if kind is not r.Fence]  # it is of the caller's own transaction
+
+
+@pytest.mark.parametrize("kind", ROUTED)
+@pytest.mark.parametrize("make", [example, bare])
+def test_a_request_can_be_read_back_from_what_is_sent(kind, make):
+    request = make(kind)
+    assert read_back(kind, wire.ask(request)) == request
+
+
+def test_only_fencing_cannot_be_asked_over_a_wire():
+    assert set(ROUTED) == set(REQUESTS) - {r.Fence}
+    with pytest.raises(KeyError):
+        wire.ask(r.Fence("nightly", "a-1", 8))
+
+
+@pytest.mark.parametrize(
+    ("request_", "method", "path"),
+    [
+        (r.Acquire("k", "a-1", "ann", 30.0, CLIENT), "POST", "/v1/locks/k/acquire"),
+        (r.Release("k", "a-1", 8), "POST", "/v1/locks/k/release"),
+        (r.Withdraw("k", "a-1"), "POST", "/v1/locks/k/withdraw"),
+        (r.Downgrade("k", "a-1", 8), "POST", "/v1/locks/k/downgrade"),
+        (r.Break("k", "olga", "stuck"), "POST", "/v1/locks/k/break"),
+        (r.Resize("k", 4, "olga"), "POST", "/v1/locks/k/resize"),
+        (r.Renew(), "POST", "/v1/renew"),
+        (r.Inspect("k"), "GET", "/v1/locks/k"),
+        (r.History("k"), "GET", "/v1/locks/k/history?limit=100"),
+        (r.List(), "GET", "/v1/locks?limit=100"),
+        (r.Watch("k", exact=True), "GET", "/v1/events?key=k&limit=100"),
+        (r.Watch("", after=0), "GET", "/v1/events?prefix=&limit=100&after=0"),
+        (r.Sweep(), "POST", "/v1/sweep"),
+        (access.GrantAccess("0a", "ci", "00", ()), "POST", "/v1/access-tokens"),
+        (access.RevokeAccess("0a"), "DELETE", "/v1/access-tokens/0a"),
+        (access.ListAccess(), "GET", "/v1/access-tokens"),
+    ],
+    ids=lambda value: type(value).__name__ if is_data(type(value)) else "",
+)
+def test_where_requests_are_sent(request_, method, path):
+    asked = wire.ask(request_)
+    assert (asked.method, asked.path) == (method, path)
+    assert (asked.body is None) is (method != "POST")
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in ROUTED if get_type_hints(kind).get("key") and kind is not r.Watch]
+)
+def test_any_key_is_one_segment_of_the_path(kind, key):
+    """Also after a proxy has resolved dots, as it may: ``/a/../b`` is ``/b`` to it."""
+    asked = wire.ask(replace(bare(kind), key=key))
+    assert asked.path.isascii()
+    path = urlsplit(asked.path).path
+    assert path.count("/") == wire.ask(replace(bare(kind), key="k")).path.partition("?")[0].count("/")
+    assert not {".", ".."} & set(path.split("/"))
+    assert read_back(kind, asked).key == key
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+def test_any_key_survives_a_query(key):
+    for request in (
+        r.Watch(key, exact=True, after=7),
+        r.Watch(key, after=7),
+        r.List(prefix=key, after=key, owner=key, type=key),
+    ):
+        asked = wire.ask(request)
+        assert asked.path.isascii()
+        assert read_back(type(request), asked) == request
+
+
+def test_terms_are_sent_only_when_they_are_not_the_usual_ones():
+    plain = r.Acquire("k", "a-1", "ann", 30.0, CLIENT)
+    assert not set(wire.TERMS) & set(wire.ask(plain).body or {})
+    shared = wire.ask(replace(plain, terms=Terms(mode="shared", delay=2.0))).body or {}
+    assert (shared["mode"], shared["lock_delay"], shared["operation"]) == ("shared", 2.0, False)
+    assert set(wire.TERMS.values()) == set(Terms.__match_args__)  # type: ignore[attr-defined]
+
+
+def test_a_given_time_is_sent_and_none_is_not():
+    for kind in ROUTED:
+        asked = wire.ask(bare(kind))
+        assert "now" not in (asked.body or {})
+        assert "now=" not in asked.path
+
+
+ANSWERS = sorted(wire.ANSWERS.values(), key=lambda kind: kind.__name__)
+
+
+def over_the_wire(value: Any) -> Any:
+    return json.loads(json.dumps(value, allow_nan=False))
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_an_answer_says_which_it_is_and_comes_back_as_it_was(kind):
+    answer = example(kind)
+    body = over_the_wire(wire.answer_to_json(answer))
+    assert wire.ANSWERS[body["answer"]] is kind
+    assert wire.answer_from_json(r.Inspect("k"), body) == answer
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_an_answer_without_what_need_not_be_said(kind):
+    answer = bare(kind)
+    body = over_the_wire(wire.answer_to_json(answer))
+    left_out = {name: value for name, value in body.items() if name not in defaults(kind) or name == "answer"}
+    assert wire.answer_from_json(r.Inspect("k"), left_out) == answer
+
+
+def test_nobody_is_a_holder_too():
+    free = r.LockView("k", "free", 8, None, 0.0, 0, 0)
+    assert wire.answer_from_json(r.Inspect("k"), wire.answer_to_json(free)) == free
+
+
+def test_every_answer_to_a_request_that_can_be_sent_is_known():
+    """A request names the types of its answers; each must have its name on the wire."""
+    told: set[Any] = set()
+    for kind in ROUTED:
+        (said,) = get_args(kind.__orig_bases__[0])
+        text = getattr(said, "__forward_arg__", None)
+        hint = eval(text, vars(r) | vars(access)) if text else said
+        told |= {each for each in (get_args(hint) or (hint,)) if each not in (type(None), ...)}
+    assert told - {Event} == set(ANSWERS)  # events come as items
+
+
+def test_the_values_inside_of_others_are_those_that_their_types_say():
+    kinds = closure({*ANSWERS, Event, access.AccessToken})
+    assert {r.Holder, r.Waiter, r.LeaseAnswer, r.TicketAnswer, Failure, Link, Event} <= kinds
+    for kind in kinds:
+        said = {
+            name for name, hint in get_type_hints(kind).items() if nested(hint) or get_origin(hint) is tuple
+        }
+        assert set(wire._INSIDE.get(kind, {})) == said, kind
+
+
+def test_events_and_access_tokens_come_as_items():
+    events = (example(Event), example(Event, 20))
+    body = over_the_wire(wire.items_to_json("events", events))
+    assert body["answer"] == "events"
+    assert wire.answer_from_json(r.History("k"), body) == events
+    tokens = (example(access.AccessToken),)
+    body = over_the_wire(wire.items_to_json("access_tokens", tokens))
+    assert wire.answer_from_json(access.ListAccess(), body) == tokens
+    assert wire.answer_from_json(r.History("k"), {"answer": "events", "items": []}) == ()
+
+
+def test_nothing_is_an_answer():
+    assert wire.answer_from_json(r.Inspect("k"), {"answer": "nothing"}) is None
+
+
+def test_what_a_newer_server_says_more_is_left_out():
+    body = {"answer": "granted", "token": 8, "expires_in": 29.5, "colour": "red", "key": "k", "attempt": "a"}
+    assert wire.answer_from_json(r.Inspect("k"), body) == r.Granted(8, 29.5)
+    body = {"answer": "broken", "holder": {**wire.as_dict(HOLDER), "colour": "red"}}
+    assert wire.answer_from_json(r.Inspect("k"), body) == r.Broken(HOLDER)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        [],
+        None,
+        "granted",
+        {"answer": None},
+        {"answer": []},
+        {"answer": "fenced", "token": 8},
+        {"answer": "granted"},
+        {"answer": "broken", "holder": 7},
+        {"answer": "broken", "holder": {"owner": "ann"}},
+        {"answer": "page", "locks": None},
+        {"answer": "page", "locks": [7]},
+        {"answer": "page", "locks": "no"},
+        {"answer": "feed", "events": {"a": 1}, "after": 7},
+    ],
+    ids=repr,
+)
+def test_nonsense_is_no_answer(body):
+    with pytest.raises(ValueError, match="no answer to Inspect"):
+        wire.answer_from_json(r.Inspect("k"), body)
+
+
+@pytest.mark.parametrize("body", [{}, [], {"items": None}, {"items": [7]}, {"items": "no"}], ids=repr)
+@pytest.mark.parametrize("request_", [r.History("k"), access.ListAccess()])
+def test_nonsense_is_no_list_of_things(request_, body):
+    with pytest.raises(ValueError, match=f"no answer to {type(request_).__name__}"):
+        wire.answer_from_json(request_, body)
+
+
+def test_what_is_shown_of_nonsense_has_an_end():
+    with pytest.raises(ValueError, match="no answer") as raised:
+        wire.answer_from_json(r.Inspect("k"), {"answer": "x" * 10_000})
+    assert len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_problem_has_the_name_the_fields_and_the_status_of_its_error(error):
+    problem = over_the_wire(wire.error_to_json(error))
+    assert problem["type"] == f"urn:holdfast:error:{type(error).__name__}"
+    assert problem["error"] == type(error).__name__
+    assert problem["status"] == errors.http_status(error)
+    assert problem["detail"] == str(error)
+    assert problem["title"]
+    assert "\n" not in problem["title"]
+    said = set(vars(error)) - {"detail", "status"}
+    assert said <= set(problem)
+    assert "because" not in problem
+
+
+@pytest.mark.parametrize(
+    "error",
+    [error for error in ERRORS if isinstance(error, errors.StoreError | errors.SettingsError)],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_a_store_may_raise_comes_back_from_its_problem(error):
+    problem = over_the_wire(wire.error_to_json(error))
+    back = wire.error_from_json(problem["status"], problem)
+    assert type(back) is type(error)
+    assert (str(back), vars(back)) == (str(error), vars(error))
+
+
+def test_an_invalid_key_comes_back_with_its_reason():
+    error = errors.InvalidKey("", "is empty")
+    back = wire.error_from_json(422, over_the_wire(wire.error_to_json(error)))
+    assert (type(back), str(back), vars(back)) == (errors.InvalidKey, str(error), vars(error))
+
+
+def test_what_is_for_callers_and_not_for_stores_is_a_refused_request():
+    """The answer under ``because`` says what the clients raise; without one nobody should have sent it."""
+    problem = wire.error_to_json(errors.LockTimeout("k", waited=1.0))
+    back = wire.error_from_json(409, problem)
+    assert (type(back), back.status) == (errors.RequestRefused, 409)  # type: ignore[attr-defined]
+
+
+def test_a_problem_has_the_answer_that_it_is_raised_for():
+    busy = r.Busy(HOLDER, 12.5)
+    problem = over_the_wire(wire.error_to_json(errors.LockTimeout("k", waited=0.0, holder=HOLDER), busy))
+    assert problem["holder"] == problem["because"]["holder"]
+    assert wire.answer_from_json(r.Inspect("k"), problem["because"]) == busy
+
+
+def test_the_answer_may_be_json_already():
+    problem = wire.error_to_json(errors.RequestRefused(404, "no such lock"), {"answer": "nothing"})
+    assert problem["because"] == {"answer": "nothing"}
+    assert problem["status"] == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"error": None},
+        {"error": "CODES"},
+        {"error": "TYPE_CHECKING"},
+        {"error": "Any"},
+        {"error": "exit_code"},
+    ],
+    ids=repr,
+)
+def test_a_problem_of_somebody_else_is_a_refused_request(body):
+    error = wire.error_from_json(502, body)
+    assert type(error) is errors.RequestRefused
+    assert (error.status, str(error)) == (502, "the server answered 502")
+
+
+@pytest.mark.parametrize(
+    "value", [None, "soon", [], {}, -1, float("nan"), float("inf"), 1e300, 10**400], ids=repr
+)
+def test_numbers_that_make_no_sense_are_not_believed(value):
+    """A client waits for as long as it is told to."""
+    error = wire.error_from_json(429, {"error": "TooManyRequests", "retry_after": value, "detail": "slower"})
+    assert (type(error), vars(error)) == (errors.TooManyRequests, {"retry_after": 1.0})
+    error = wire.error_from_json(429, {"error": "LimitExceeded", "limit": "keys", "most": value})
+    assert vars(error) == {"limit": "keys", "most": 0.0}
+
+
+def test_an_error_that_nobody_else_knows_is_told_as_the_one_it_is_a_kind_of():
+    class Mine(errors.StoreUnavailable):
+        pass
+
+    problem = wire.error_to_json(Mine("x"))
+    assert (problem["error"], problem["status"]) == ("StoreUnavailable", 503)
+    assert problem["title"] == wire.error_to_json(errors.StoreUnavailable("x"))["title"]
