@@ -82,16 +82,15 @@ def test_who_waits_listens_before_it_asks(server, open_at):
     assert told.get(timeout=20) == r.Signal("granted", "nightly", "b-1")
 
 
-def test_who_only_tries_listens_to_nothing(server, open_at):
+def test_who_asks_for_no_lock_listens_to_nothing(server, open_at):
     store, _ = open_at()
-    store.execute(TRY)
-    assert server.next("acquire").body["client"]["instance"] == ""
+    store.execute(r.Release("nightly", "a-1", 8))
     assert server.streams.empty()
 
 
-def test_once_something_is_held_the_keeper_has_us_listen(server, open_at):
+def test_who_takes_a_lock_can_be_told_that_it_was_lost(server, open_at):
+    """Also with a mere try: where it is told goes into the store with the lease."""
     store, told = open_at()
-    store.be_reachable()
     store.execute(TRY)
     assert server.next("acquire").body["client"]["instance"] == "s1/2"
     server.streams.get().sendall(event("signal", {**SIGNAL, "kind": "lost", "attempt": "a-1"}))
@@ -390,7 +389,6 @@ def test_in_a_child_the_parents_connections_are_closed(server, open_at):
     threads = threading.active_count()
     store.after_fork(replace(CLIENT, instance="i-2"))
     assert stream.recv(100) == b""
-    store.execute(TRY)
     assert threading.active_count() <= threads
-    store.be_reachable()
+    store.execute(TRY)
     assert server.next("instance=i-2")

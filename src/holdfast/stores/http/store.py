@@ -180,8 +180,7 @@ class HTTPStore:
     # Requests.
 
     def _acquire(self, request: Acquire) -> Any:
-        if request.wait:
-            self.be_reachable()
+        self.be_reachable()  # also for a mere try: who gets the lock may have to be told that it was broken
         asked = wire.ask(request)
         address = self._signals.address
         is_ours = request.client.instance.partition("/")[0] == self._client.instance
