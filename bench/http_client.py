@@ -25,7 +25,7 @@ ASYNC = "`async with locks.hold(key): pass`: each request is made by a thread."
 
 
 def run(quick: bool) -> list[Line]:
-    rounds, seconds = (9, 1.0) if quick else (25, 5.0)
+    rounds, seconds = (9, 0.5) if quick else (25, 3.0)
     keys = cycle([f"key-{number}" for number in range(KEYS)]).__next__
     with folder() as place, serving.lock_server("memory://", place) as server:
         store = open_store(server.url, StoreOptions(CLIENT))

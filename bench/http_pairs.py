@@ -15,7 +15,7 @@ from bench import bare_http, load, serving
 from bench.load import CONNECTIONS, Load, middle, pairs
 from bench.measure import folder
 from bench.report import Line, microseconds, per_second
-from bench.servers import KINDS, not_here, running
+from bench.servers import KINDS, LEFT_OUT, not_here, running
 from tests.servers.lock_server import LockServer
 
 TITLE = f"Lock server: pairs over {CONNECTIONS} connections"
@@ -23,13 +23,13 @@ SQLITE = "SQLite, durable"
 
 
 def run(quick: bool) -> list[Line]:
-    rounds, seconds = (3, 0.3) if quick else (7, 0.5)
+    rounds, seconds = (2, 0.3) if quick else (7, 0.5)
     with ExitStack() as stack:
         place = stack.enter_context(folder())
         servers, ours, absent = _start(stack, place, quick)
         lines = stack.enter_context(load.connected(servers))
         for each in lines.values():
-            each.run(0.3)  # every key has its row
+            each.run(0.2)  # every key has its row
         before = _groups(ours[SQLITE])
         seen: dict[str, list[Load]] = {name: [] for name in lines}
         for _ in range(rounds):
@@ -50,7 +50,7 @@ def _start(
     stores = {SQLITE: f"sqlite:///{place}/locks.db", "memory": "memory://"}
     absent = {}
     for database in KINDS:
-        if missing := "left out, to be quick" if quick else database.missing():
+        if missing := LEFT_OUT if quick else database.missing():
             absent[database.name] = missing
         else:
             stores[database.name] = stack.enter_context(running(database)).database()

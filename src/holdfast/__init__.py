@@ -16,23 +16,28 @@ from holdfast.core.family import Failure, Link
 from holdfast.core.requests import Broken, Holder, LockView, Resized, Swept, Waiter
 from holdfast.core.settings import Settings
 from holdfast.errors import (
+    AccessDenied,
     CapacityMismatch,
     Closed,
     DeadlockDetected,
     HoldfastError,
     InvalidKey,
     LeaseLost,
+    LimitExceeded,
     LockTimeout,
+    NotAuthenticated,
     NotHeld,
     OperationFailed,
     OutcomeUnknown,
     ReentryLimit,
+    RequestRefused,
     SchemaMismatch,
     SettingsError,
     StoreCorrupt,
     StoreError,
     StoreMisconfigured,
     StoreUnavailable,
+    TooManyRequests,
     UpgradeRefused,
 )
 from holdfast.operations import Operation
@@ -52,6 +57,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AccessDenied",
     "AsyncHold",
     "AsyncHoldAll",
     "AsyncHoldfast",
@@ -74,15 +80,18 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "Leases",
+    "LimitExceeded",
     "Link",
     "Lock",
     "LockTimeout",
     "LockView",
+    "NotAuthenticated",
     "NotHeld",
     "Operation",
     "OperationFailed",
     "OutcomeUnknown",
     "ReentryLimit",
+    "RequestRefused",
     "Resized",
     "SchemaMismatch",
     "Settings",
@@ -92,6 +101,7 @@ __all__ = [
     "StoreMisconfigured",
     "StoreUnavailable",
     "Swept",
+    "TooManyRequests",
     "UpgradeRefused",
     "Waiter",
     "keys",

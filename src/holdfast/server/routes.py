@@ -415,7 +415,7 @@ class WrongMethod(RequestRefused):
         return ", ".join(self._allowed)
 
 
-@lru_cache(maxsize=1024)  # most keys are asked for again and again; refusals are not kept
+@lru_cache(maxsize=4096)  # most keys are asked for again and again; refusals are not kept
 def match(method: str, path: str) -> tuple[Route, str]:
     """Return the route of a request, and what its path names: a key, an id, a file."""
     named = ""
