@@ -32,7 +32,7 @@ from holdfast.stores.http.options import HTTPOptions, read_url
 from holdfast.stores.http.streams import SignalStream
 from holdfast.stores.http.tokens import AccessTokens
 from holdfast.stores.http.underway import Underway
-from holdfast.stores.sql.pool import Pool
+from holdfast.stores.pool import Pool
 
 if TYPE_CHECKING:
     import asyncio

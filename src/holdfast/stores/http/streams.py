@@ -24,7 +24,7 @@ from holdfast.masking import block_signals
 from holdfast.stores.http.connections import Connection, Unsent
 from holdfast.stores.http.events import EventReader
 from holdfast.stores.http.message import Chunked, Garbled, Head
-from holdfast.stores.sql.listening import FIRST_PAUSE, LONGEST_PAUSE, START, Listening
+from holdfast.stores.listening import FIRST_PAUSE, LONGEST_PAUSE, START, Listening
 
 SILENCE = 40.0  # the server says something every 15 s, if only that it is there
 _KINDS = get_args(SignalKind)

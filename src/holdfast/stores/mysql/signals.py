@@ -17,9 +17,9 @@ from holdfast import errors
 from holdfast.core.requests import Signal, SignalKind, addressed
 from holdfast.log import log
 from holdfast.masking import block_signals
+from holdfast.stores.listening import FIRST_PAUSE, LONGEST_PAUSE, START, Listening
 from holdfast.stores.mysql.failing import Interrupted
 from holdfast.stores.mysql.session import MySQLSession
-from holdfast.stores.sql.listening import FIRST_PAUSE, LONGEST_PAUSE, START, Listening
 
 SLEEP = 20  # seconds, at most: an answer now and then shows that the line is not broken
 TURN = 2  # seconds to wait for a connection of ours that broke and that the server has not missed yet

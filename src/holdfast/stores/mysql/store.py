@@ -23,9 +23,9 @@ except ImportError as error:
 from holdfast.stores.mysql import connecting, failing, partitions, schema
 from holdfast.stores.mysql.session import MySQLSession, Statement, log_refused
 from holdfast.stores.mysql.signals import SLEEP, Doorbell
+from holdfast.stores.pool import Pool
 from holdfast.stores.sql import Statements
 from holdfast.stores.sql.options import ServerOptions, split_url
-from holdfast.stores.sql.pool import Pool
 from holdfast.stores.sql.run import Row
 from holdfast.stores.sql.server import ServerStore
 from holdfast.stores.sql.session import Conflict, RowLocked

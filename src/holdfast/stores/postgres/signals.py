@@ -20,8 +20,8 @@ from psycopg import pq
 from holdfast.core.requests import Signal, SignalKind
 from holdfast.log import log
 from holdfast.masking import block_signals
+from holdfast.stores.listening import FIRST_PAUSE, LONGEST_PAUSE, START, Listening
 from holdfast.stores.postgres.session import channel_of
-from holdfast.stores.sql.listening import FIRST_PAUSE, LONGEST_PAUSE, START, Listening
 
 ECHO = 2.0  # how long our own notification may take; behind a pooler in transaction mode it never comes
 

@@ -21,6 +21,7 @@ except ImportError as error:
         "postgresql:// needs psycopg 3: pip install 'holdfast[postgres]'"
     ) from error
 
+from holdfast.stores.pool import Pool
 from holdfast.stores.postgres import failing, partitions, schema
 from holdfast.stores.postgres.session import (
     CHANNEL,
@@ -34,7 +35,6 @@ from holdfast.stores.postgres.signals import Notifications
 from holdfast.stores.sql import Statements
 from holdfast.stores.sql.callers import Caller
 from holdfast.stores.sql.options import ServerOptions, split_url
-from holdfast.stores.sql.pool import Pool
 from holdfast.stores.sql.server import ServerStore
 from holdfast.stores.sql.session import Batch
 from holdfast.stores.sql.tables import ServerTables, check

@@ -47,14 +47,14 @@ from holdfast.core.requests import (
     Withdrawn,
 )
 from holdfast.stores.base import Listener, StoreOptions, Traits, instant, micros, one_by_one
+from holdfast.stores.listening import Listening
+from holdfast.stores.pool import Pool
 from holdfast.stores.sql import access, deciding, feed, views, within
 from holdfast.stores.sql.callers import Caller, caller
 from holdfast.stores.sql.deadlock import Tables, end_circles
 from holdfast.stores.sql.deciding import Acquired
 from holdfast.stores.sql.holds import is_plain
-from holdfast.stores.sql.listening import Listening
 from holdfast.stores.sql.many import ManyKeys
-from holdfast.stores.sql.pool import Pool
 from holdfast.stores.sql.run import Row
 from holdfast.stores.sql.session import RowLocked, Session, Transaction
 

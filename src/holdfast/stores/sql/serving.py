@@ -9,8 +9,8 @@ from holdfast import errors
 from holdfast.core.events import HistoryLevel
 from holdfast.core.requests import Acquire, Fence
 from holdfast.stores.base import StoreOptions, instant
-from holdfast.stores.sql.listening import Listening
-from holdfast.stores.sql.pool import Pool
+from holdfast.stores.listening import Listening
+from holdfast.stores.pool import Pool
 from holdfast.stores.sql.row import LockRow, Post
 from holdfast.stores.sql.run import Row
 from holdfast.stores.sql.session import Conflict, RowLocked, Session, Transaction
