@@ -346,3 +346,30 @@ def test_what_a_request_says_beyond_key_and_attempt_does_not_matter(clock):
     budget = make(clock, keys=1)
     budget.check_acquire(CI, acquire())
     budget.check_acquire(CI, replace(acquire(), owner="another", limit=1))
+
+
+def test_acquires_that_are_under_way_count_as_leases(clock):
+    budget = make(clock, leases=2)
+    with ExitStack() as under_way:
+        for name in "ab":
+            budget.check_acquire(CI, acquire(name, name))
+            under_way.enter_context(budget.asking(CI))
+        with pytest.raises(LimitExceeded, match="leases"):
+            budget.check_acquire(CI, acquire("c", "c"))
+    budget.check_acquire(CI, acquire("c", "c"))
+
+
+def test_what_is_no_ticket_any_more_may_be_a_lease(clock):
+    budget = make(clock, leases=1)
+    budget.granted(CI, "k", "a", 30.0)
+    budget.left(CI, "k", "a")
+    with pytest.raises(LimitExceeded, match="leases"):
+        budget.check_acquire(CI, acquire("c", "c"))
+
+
+def test_keys_are_counted_for_whatever_the_store_remembers(clock):
+    budget = make(clock, keys=2)
+    for name in "aab":
+        budget.check_key(CI, name)
+    with pytest.raises(LimitExceeded, match="keys"):
+        budget.check_key(CI, "c")

@@ -5,14 +5,17 @@ import io
 import json
 import shutil
 import socket
+import sqlite3
 import threading
+from contextlib import closing
 
 import pytest
 
 from holdfast import Holdfast, SettingsError, StoreError
-from holdfast.core.requests import Acquire, Client, Swept
+from holdfast.core.requests import Acquire, Client, Swept, Withdraw
 from holdfast.server import Limits, Server, ServerSettings
 from holdfast.server.logs import ServerLog
+from holdfast.server.main import SWEPT_AT_ONCE
 from tests.server.test_metrics import parse
 
 
@@ -152,6 +155,28 @@ async def test_the_store_is_tidied_now_and_then(log, tmp_path):
         assert (await swept).expired == 1
 
 
+async def test_all_that_is_over_is_forgotten_however_few_keys_there_are(log, tmp_path):
+    url = f"sqlite:///{tmp_path / 'locks.db'}"
+    many = 2 * SWEPT_AT_ONCE + 1
+    with Holdfast(url) as locks:
+        for number in range(many):
+            locks._store.execute(Withdraw("k", f"a-{number}", now=1000.0))
+    server = Server(settings(url=url, sweep_every=0.2), log=log)
+    steps = []
+    done = asyncio.get_running_loop().create_future()
+
+    def observe(request, answer):
+        if isinstance(answer, Swept):
+            steps.append(answer.ended)
+            if sum(steps) == many and not done.done():
+                done.set_result(None)
+
+    server.metrics.observe_answer = observe
+    async with server:
+        await done
+    assert steps == [SWEPT_AT_ONCE, SWEPT_AT_ONCE, 1]
+
+
 async def test_while_it_drains_it_is_not_ready_and_what_is_under_way_is_answered(log):
     """Half a request has come: it may finish, and is answered."""
     async with Server(settings(), log=log) as server:
@@ -190,3 +215,17 @@ async def test_limits_are_those_of_the_settings(log):
     async with Server(settings(limits=Limits(body=10)), log=log) as server:
         status, _ = await get(server.url, "/v1/renew", method="POST", body=b"x" * 11)
     assert status == 413
+
+
+async def test_what_a_failing_store_says_is_for_the_log_alone(log, stream, tmp_path):
+    file = tmp_path / "locks.db"
+    async with Server(settings(url=f"sqlite:///{file}"), log=log) as server:
+        with closing(sqlite3.connect(file, isolation_level=None)) as database:
+            database.execute("DROP TABLE holdfast_locks")
+        status, body = await get(server.url, "/v1/locks/k")
+    assert status == 500
+    assert b"log says more" in body
+    assert str(tmp_path).encode() not in body
+    assert b"table" not in body
+    log.close()
+    assert str(file) in stream.getvalue()

@@ -551,3 +551,11 @@ def test_every_route_is_asked_by_somebody_who_may_not_know():
     for route in ROUTES:
         assert route.public or route.verb is not None or route.name in ("server", "instances"), route.name
         assert (route.scope == "key") is ("{key}" in route.path), route.name
+
+
+def test_where_a_page_of_events_ends_tells_nothing_of_hidden_keys(scene):
+    places = {
+        scene.me.ask("GET", f"/v1/events?after=0&limit=1&prefix={quote(prefix)}").json["after"]
+        for prefix in (HELD, NEVER, f"secret:{MARK}", "secret:", "nothing", "")
+    }
+    assert len(places) == 1

@@ -1,6 +1,7 @@
 """A server's settings: where they come from, what is refused, and when it is safe to listen."""
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -262,7 +263,8 @@ def test_the_example_file_is_complete_and_says_the_defaults(tmp_path):
     expected = {name: value_of(ServerSettings(), name) for name in names()}
     given = {name: value_of(found.settings, name) for name in names()}
     differing = {name for name in names() if given[name] != expected[name]}
-    assert differing <= {"url", "tls_cert", "tls_key", "tls_client_ca"}  # whose defaults are nothing
+    # Their defaults are nothing; and a service asks who is there, whatever has become of its tokens.
+    assert differing <= {"url", "tls_cert", "tls_key", "tls_client_ca", "auth"}
 
 
 def test_the_example_file_can_be_used_as_it_is():
@@ -275,3 +277,11 @@ def test_the_unit_starts_the_server_hardened():
         assert line in unit
     assert "ExecReload=/bin/kill -HUP $MAINPID" in unit
     assert Path(re.search(r"--config (\S+)", unit)[1]).name == EXAMPLE.name
+
+
+def test_a_localhost_that_is_another_address_is_not_this_machine_alone(monkeypatch):
+    def elsewhere(host, port, **_):
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.7", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", elsewhere)
+    assert not is_loopback("localhost")

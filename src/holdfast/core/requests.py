@@ -415,7 +415,7 @@ class Page:
 
 @data
 class Swept:
-    """What a sweep did, and the key to go on after; None when it has seen them all."""
+    """What a sweep did, and the key to go on after; None when there is nothing left to do."""
 
     expired: int = 0
     tickets: int = 0

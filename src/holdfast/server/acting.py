@@ -37,7 +37,7 @@ from holdfast.server.backend import Backend
 from holdfast.server.call import Call
 from holdfast.server.http.message import Response, Stream
 from holdfast.server.limits import Budget
-from holdfast.server.replies import answered, error_for, hide, refused
+from holdfast.server.replies import answered, error_for, hide, outward, refused
 from holdfast.server.waiting import Waiting
 
 RENEWED_AS_ONE = 100  # leases or tickets of a batch that cost as much as a request
@@ -57,8 +57,9 @@ class Acting:
         request = self._asked(call)
         self._budget.check_acquire(call.principal, request)
         if not given["timeout"] and not (call.wants_stream and given["wait"]):
-            answer = await self._ask_once(request, call)
-            self._note(call.principal, request, answer)
+            with self._budget.asking(call.principal):
+                answer = await self._ask_once(request, call)
+                self._note(call.principal, request, answer)
             return self._reply(call, request, answer)
         if call.wants_stream:
             return self._stream(call, request)
@@ -148,7 +149,7 @@ class Acting:
         if isinstance(answer, errors.HoldfastError):
             if isinstance(answer, errors.DeadlockDetected):
                 answer = errors.DeadlockDetected(answer.key, hide(answer.cycle, call.may_know))
-            return wire.error_to_json(answer)
+            return wire.error_to_json(outward(answer))
         told = self._granted(answer)
         became = self._as_it_became(request, answer)
         self._note(call.principal, became, told)
@@ -191,6 +192,7 @@ class Acting:
 
     async def withdraw(self, call: Call) -> Response:
         """Leave the queue."""
+        self._budget.check_key(call.principal, call.named)  # the store remembers it, whatever it was
         request = Withdraw(call.named, call.given["attempt"], call.given["now"])
         return await self._end(call, request, call.given["attempt"])
 
@@ -244,13 +246,12 @@ class Acting:
         for lease, answer in zip(request.leases, renewed.leases, strict=True):
             if answer.outcome == "renewed":
                 self._budget.granted(call.principal, lease.key, lease.attempt, lease.ttl)
-            elif answer.outcome == "lost":
-                self._budget.ended(call.principal, lease.key, lease.attempt)
+            # One that is lost ends by itself: with a token that is not its own it would be lost, and live on.
         for ticket, told in zip(request.tickets, renewed.tickets, strict=True):
             if told.outcome == "waiting":
                 self._budget.queued(call.principal, ticket.key, ticket.attempt, ticket.patience)
             else:
-                self._budget.ended(call.principal, ticket.key, ticket.attempt)
+                self._budget.left(call.principal, ticket.key, ticket.attempt)
         return answered(renewed)
 
     @staticmethod

@@ -21,7 +21,7 @@ from holdfast.server.limits import Budget
 from holdfast.server.logs import ServerLog
 from holdfast.server.looking import Looking
 from holdfast.server.metrics import Metrics
-from holdfast.server.replies import refused
+from holdfast.server.replies import outward, refused
 from holdfast.server.routes import HISTORY, Route, match
 from holdfast.server.settings import ServerSettings
 from holdfast.server.shapes import read_json
@@ -131,7 +131,10 @@ class App:
         except errors.HoldfastError as error:
             self._count(error)
             failed = type(error).__name__
-            response = refused(error)
+            told = outward(error)
+            if told is not error:
+                self._log.say(f"request {request.id}: {error}", "warning")
+            response = refused(told)
         took = time.perf_counter() - began
         status = response.status if isinstance(response, Response) else 200
         self._metrics.observe_request(path, request.method, status, took)

@@ -253,6 +253,7 @@ class Lane:
             if future.done():  # cancelled: whoever asked has gone
                 continue
             if failed:
+                answer.from_store = True  # what it says is for the log: it names hosts, files and statements
                 future.set_exception(answer)
             else:
                 future.set_result(answer)

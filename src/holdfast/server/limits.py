@@ -29,11 +29,12 @@ TIDY_EVERY = 16  # requests until somebody's account is tidied, in turn
 class _Account:
     """What one principal has."""
 
-    __slots__ = ("asked_at", "credit", "keys", "leases", "streams", "tickets", "waiters")
+    __slots__ = ("asked_at", "asking", "credit", "keys", "leases", "streams", "tickets", "waiters")
 
     def __init__(self, now: float, credit: float) -> None:
         self.asked_at = now
         self.credit = credit  # requests that may come at once
+        self.asking = 0  # acquires that the store has not answered yet
         self.streams = 0
         self.waiters = 0
         self.tickets = Expiring()
@@ -42,7 +43,8 @@ class _Account:
 
     @property
     def empty(self) -> bool:
-        return not (self.streams or self.waiters or self.tickets or self.leases or self.keys)
+        counted = self.asking or self.streams or self.waiters
+        return not (counted or self.tickets or self.leases or self.keys)
 
 
 class Budget:
@@ -115,19 +117,40 @@ class Budget:
         self.check_ttl(request.ttl)
         now, account = self._clock(), self._account(principal)
         limits, key, attempt = self._limits, request.key, _name(request.key, request.attempt)
-        if key not in account.keys and account.keys.is_full(limits.keys, now):
-            self._refuse(
-                principal, "keys", len(account.keys), limits.keys, "within the last hour; use fewer names"
-            )
-        if attempt not in account.leases and account.leases.is_full(limits.leases, now):
+        self._check_key(principal, account, key, now)
+        # Whatever is under way may become a lease, or a place in a queue: else many at once are too many.
+        under_way = account.asking + account.waiters
+        if attempt not in account.leases and account.leases.is_full(limits.leases - under_way, now):
             self._refuse(
                 principal, "leases", len(account.leases), limits.leases, "; release some, or let them end"
             )
-        if request.wait and attempt not in account.tickets and account.tickets.is_full(limits.waiters, now):
+        free = limits.waiters - account.asking
+        if request.wait and attempt not in account.tickets and account.tickets.is_full(free, now):
             self._refuse(
                 principal, "waiters", len(account.tickets), limits.waiters, "in queues; withdraw some"
             )
         account.keys.put(key, now + KEYS_WITHIN)
+
+    def check_key(self, principal: Principal, key: str) -> None:
+        """Raise `LimitExceeded` if they may not use one more key; count it."""
+        now, account = self._clock(), self._account(principal)
+        self._check_key(principal, account, key, now)
+        account.keys.put(key, now + KEYS_WITHIN)
+
+    def _check_key(self, principal: Principal, account: _Account, key: str, now: float) -> None:
+        most = self._limits.keys
+        if key not in account.keys and account.keys.is_full(most, now):
+            self._refuse(principal, "keys", len(account.keys), most, "within the last hour; use fewer names")
+
+    @contextmanager
+    def asking(self, principal: Principal) -> Iterator[None]:
+        """Count an acquire that the store is asked for, until its answer is counted."""
+        account = self._account(principal)
+        account.asking += 1
+        try:
+            yield
+        finally:
+            account.asking -= 1
 
     def check_ttl(self, ttl: float, *, renewing: bool = False) -> None:
         """Raise `LimitExceeded` for a lease that would be too short or too long.
@@ -169,6 +192,10 @@ class Budget:
     def queued(self, principal: Principal, key: str, attempt: str, patience: float) -> None:
         """Count a place in a queue that was given, or refreshed, until it is forgotten."""
         self._account(principal).tickets.put(_name(key, attempt), self._clock() + patience)
+
+    def left(self, principal: Principal, key: str, attempt: str) -> None:
+        """Count a place in a queue no more. Whether there is a lease instead, only the store could say."""
+        self._account(principal).tickets.drop(_name(key, attempt))
 
     def ended(self, principal: Principal, key: str, attempt: str) -> None:
         """Count an attempt no more."""

@@ -69,8 +69,16 @@ class Looking:
         key, exact = (given["prefix"] or "", False) if given["key"] is None else (given["key"], True)
         if call.wants_stream:
             return self._stream_events(call, Watch(key, exact, given["after"]))
-        feed = await self._backend.ask(Watch(key, exact, given["after"], given["limit"]))
+        feed = await self._feed(call, Watch(key, exact, given["after"], given["limit"]))
         return answered(Feed(_seen(call, feed.events), feed.after))
+
+    async def _feed(self, call: Call, wanted: Watch) -> Feed:
+        """Read a page of events. Where it ends must not tell of keys that the caller may not see."""
+        if wanted.exact or _sees_all(call, wanted.key):
+            return await self._backend.ask(wanted)
+        # A page of a prefix ends behind so many events of it, so it is cut by places alone instead.
+        feed = await self._backend.ask(replace(wanted, key=""))
+        return Feed(tuple(each for each in feed.events if each.key.startswith(wanted.key)), feed.after)
 
     def _stream_events(self, call: Call, wanted: Watch) -> Stream:
         last = call.http.headers.get("last-event-id", "")
@@ -101,6 +109,11 @@ def _seen(call: Call, events: tuple[Event, ...]) -> tuple[Event, ...]:
     if call.principal.everywhere("observe"):
         return events
     return tuple(without_others(each) for each in events if call.principal.may("observe", each.key))
+
+
+def _sees_all(call: Call, prefix: str) -> bool:
+    """Tell whether the caller may see every key that begins so."""
+    return any(right.prefix and prefix.startswith(right.key) for right in call.principal.ranges("observe"))
 
 
 def _parts(wanted: List, rights: tuple[Right, ...]) -> Iterator[tuple[Right, List]]:

@@ -71,6 +71,13 @@ def refused(error: errors.HoldfastError, because: Any = None) -> Response:
     return Response(body["status"], to_bytes(body), PROBLEM, headers)
 
 
+def outward(error: errors.HoldfastError) -> errors.HoldfastError:
+    """Return an error as callers are told of it: what the store says names hosts, files and statements."""
+    if isinstance(error, errors.StoreError) and getattr(error, "from_store", False):
+        return type(error)("the store fails; the server's log says more")
+    return error
+
+
 def error_for(request: Request[Any], answer: Any) -> errors.HoldfastError | None:
     """Return what a client of the library would be raised for *answer*, if it would."""
     if type(answer) in _GOOD:

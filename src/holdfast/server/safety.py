@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import socket
 from collections.abc import Callable
 
 from holdfast.core.data import data
@@ -23,10 +24,19 @@ class Safety:
 def is_loopback(host: str) -> bool:
     """Tell whether only this machine can reach *host*. A name that could be anybody's is not."""
     if host.lower() == "localhost":
-        return True
+        return _resolves_to_loopback(host)
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
+        return False
+
+
+def _resolves_to_loopback(host: str) -> bool:
+    """Tell whether all addresses of a name are this machine's own: a file of hosts can say anything."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return all(ipaddress.ip_address(str(each[4][0]).partition("%")[0]).is_loopback for each in found)
+    except (OSError, ValueError):
         return False
 
 

@@ -1,6 +1,10 @@
 """Who sends too much, too slowly, or nonsense, gets a clear answer and is closed; others do not notice."""
 
+from contextlib import ExitStack
+
 import pytest
+
+from holdfast.server.http import listener
 
 HEAD = b"GET / HTTP/1.1\r\nHost: h\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -167,7 +171,7 @@ def test_a_crowd_beyond_the_limit_is_not_even_told(serve):
 
 
 def test_large_bodies_share_a_room(serve):
-    """One that finds no room is refused; small ones always have some."""
+    """Who has had some for longest makes room for who needs it; small ones always have some."""
     site = serve(body=100_000)
     site.listener.room.left = 120_000
     with site.connect() as one, site.connect() as two, site.connect() as three:
@@ -176,12 +180,35 @@ def test_large_bodies_share_a_room(serve):
         one.send(b"x" * 90_000)
         site.until(lambda: site.listener.room.left < 50_000)
         two.send(b"x" * 90_000)
-        assert "large bodies" in refused(two, 503)
+        assert "large bodies" in refused(one, 503)
         assert three.ask("/", "POST", body=b"x" * 10_000).status == 200
-        one.send(b"x" * 10_000)
-        assert one.answer().status == 200
+        two.send(b"x" * 10_000)
+        assert two.answer().status == 200
     assert site.listener.room.left == 120_000
     site.listener.room.left = site.listener.limits.body * 64
+
+
+def test_bodies_that_never_end_do_not_keep_others_out(serve):
+    site = serve(body=100_000)
+    site.listener.room.left = 150_000
+    with ExitStack() as stack:
+        for _ in range(3):
+            peer = stack.enter_context(site.connect())
+            peer.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n" + b"x" * 99_999)
+        site.until(lambda: site.listener.room.left < 100_000)
+        assert stack.enter_context(site.connect()).ask("/", "POST", body=b"x" * 100_000).status == 200
+    site.until(lambda: site.listener.room.left == 150_000)
+    site.listener.room.left = site.listener.limits.body * 64
+
+
+def test_answers_that_nobody_reads_are_bounded_together(serve, monkeypatch):
+    monkeypatch.setattr(listener, "UNREAD", 20_000_000)
+    site = serve(write_time=60.0)
+    with ExitStack() as stack:
+        for _ in range(6):
+            stack.enter_context(site.connect(receive_buffer=4096)).get("/big?15000000")
+        site.until(lambda: site.listener.dropped >= 4)
+        assert stack.enter_context(site.connect()).ask("/").status == 200
 
 
 def test_who_does_not_read_its_answer_is_cut_off(serve):

@@ -92,6 +92,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(RequestRefused(503, "the server has as many connections as it may; try again later"))
         else:
             self._reader = Reader(listener.limits, listener.room)
+            self._reader.on_no_room = self._refuse
             self._state = READING
             listener.deadlines.set(self, listener.limits.head_time)
 
@@ -125,9 +126,12 @@ class Connection(asyncio.BufferedProtocol):
         self._pending = self._transport.get_write_buffer_size()
         if self._state != REFUSED:
             self._listener.deadlines.set(self, self._listener.limits.write_time)
+        if self._state != STREAMING:  # those have a limit of their own
+            self._listener.unread(self, self._pending)
 
     def resume_writing(self) -> None:
         self._pending = 0
+        self._listener.was_read(self)
         # Not from within: asyncio's transports do not expect to be closed by what they call here.
         self._listener.loop.call_soon(self._resume)
 

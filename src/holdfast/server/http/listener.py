@@ -21,6 +21,7 @@ LOOK = 10.0  # seconds between looks for a new certificate
 READ = 16 * 1024  # bytes at once
 LARGE_BODIES = 64  # as many as that of the largest kind may arrive at the same time
 TOLD = 64  # connections beyond the limit that are told why; yet more are just closed
+UNREAD = 64 * 1024 * 1024  # bytes of answers that wait for their readers, of all together
 PATIENCE = 5.0  # seconds that handlers may take to tidy up after they were cut off
 STUCK = 60_000  # milliseconds without a sign of life, after which the kernel gives a silent peer up
 
@@ -39,6 +40,8 @@ class Listener:
         self.secure = False
         self.refused: dict[int, int] = {}  # by status, those that no handler has seen
         self.dropped = 0  # peers that did not read
+        self._unread: dict[Connection, int] = {}  # who has not read an answer yet, and how much of it
+        self._unread_bytes = 0
         self.room = Room(LARGE_BODIES * limits.body)
         self.buffer = memoryview(bytearray(READ))
         self.loop: asyncio.AbstractEventLoop
@@ -87,8 +90,23 @@ class Listener:
     def forget(self, connection: Connection) -> None:
         """For a connection that is closed."""
         self.connections.discard(connection)
+        self.was_read(connection)
         if not self.connections and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
+
+    def unread(self, connection: Connection, size: int) -> None:
+        """Take note of an answer that waits for its reader. If all are too much, the oldest is cut off."""
+        self._unread_bytes += size - self._unread.get(connection, 0)
+        self._unread[connection] = size
+        while self._unread_bytes > UNREAD and len(self._unread) > 1:
+            oldest = next(iter(self._unread))
+            self.was_read(oldest)
+            self.dropped += 1
+            oldest.abort()
+
+    def was_read(self, connection: Connection) -> None:
+        """For a connection whose answer is on its way, or that is closed."""
+        self._unread_bytes -= self._unread.pop(connection, 0)
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """For a task that was cancelled, and may have to tidy up."""

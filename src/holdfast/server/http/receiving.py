@@ -8,6 +8,7 @@ something else to a proxy in front of us is refused.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -20,6 +21,7 @@ END = b"\r\n\r\n"  # of a head, and of a chunked body
 SMALL_BODY = 16 * 1024
 ABSOLUTE = re.compile(r"https?://[^/?]+", re.IGNORECASE)
 DIGITS = re.compile(r"[0-9]+")
+NO_ROOM = "too many large bodies arrive at the same time; try again in a moment"
 
 # The few names that headers have, ready for use. Never many: anybody can invent more.
 _names: dict[bytes, str] = {}
@@ -33,12 +35,33 @@ def _learn(name: bytes) -> str:
 
 
 class Room:
-    """The memory for large bodies that arrive at the same time, shared by all connections."""
+    """The memory for large bodies that arrive at the same time, shared by all connections.
 
-    __slots__ = ("left",)
+    If there is not enough, whoever has had some for longest makes room: nobody knows yet who they are, and
+    bodies that never end must not keep out those that are there in a moment.
+    """
+
+    __slots__ = ("_takers", "left")
 
     def __init__(self, size: int) -> None:
         self.left = size
+        self._takers: dict[Reader, None] = {}
+
+    def take(self, reader: Reader, size: int) -> bool:
+        """Let *reader* have so much more; False if there is no room even without the others."""
+        self._takers[reader] = None
+        self.left -= size
+        while self.left < 0:
+            oldest = next(iter(self._takers))
+            if oldest is reader:
+                return False
+            oldest.make_room()
+        return True
+
+    def give_back(self, reader: Reader, size: int) -> None:
+        """Have back what *reader* had."""
+        self.left += size
+        self._takers.pop(reader, None)
 
 
 class Reader:
@@ -60,6 +83,7 @@ class Reader:
         "complete",
         "in_body",
         "keep_alive",
+        "on_no_room",
         "started",
         "version",
         "wants_continue",
@@ -69,6 +93,7 @@ class Reader:
         self._limits = limits
         self._room = room
         self._taken = 0  # of the room, by us
+        self.on_no_room: Callable[[RequestRefused], None] | None = None  # others need what we have
         self._parser = httptools.HttpRequestParser(self)
         self._refused: RequestRefused | None = None
         self._tail = b""  # of what was given to the parser: an end may come in pieces
@@ -156,10 +181,17 @@ class Reader:
     def close(self) -> None:
         """Forget everything. The parser knows us and we know it: somebody has to let go."""
         self._give_back()
+        self.on_no_room = None
         del self._parser
 
+    def make_room(self) -> None:
+        """Give back what we have: somebody else needs it."""
+        self._give_back()
+        if self.on_no_room is not None:
+            self.on_no_room(RequestRefused(503, NO_ROOM))
+
     def _give_back(self) -> None:
-        self._room.left += self._taken
+        self._room.give_back(self, self._taken)
         self._taken = 0
 
     # What the parser calls. An error that is raised here reaches `feed` only as "a callback has failed".
@@ -202,9 +234,8 @@ class Reader:
             self._refuse(413, f"the body is larger than {self._limits.body} bytes")
         if size > SMALL_BODY:
             self._taken += len(body)
-            self._room.left -= len(body)
-            if self._room.left < 0:
-                self._refuse(503, "too many large bodies arrive at the same time; try again in a moment")
+            if not self._room.take(self, len(body)):
+                self._refuse(503, NO_ROOM)
         if not self._body:
             self._body = body
         elif isinstance(self._body, bytearray):

@@ -48,7 +48,8 @@ class Sweeping(Settling):
                     locks += 1
             after = key
         else:
-            after = after if len(walk) > limit else None
+            # Even if all keys were seen, there may be more of what is over.
+            after = after if len(walk) > limit or limit in (expired, ended, history) else None
         return Swept(expired, tickets, locks, ended, history, after)
 
     def _drop_dead_tickets(self, shard: Shard, lock: Lock, limit: int, now: int, post: Post) -> int:

@@ -183,6 +183,10 @@ class ManyKeys(Serving):
         self._fetch(
             "delete_never_granted", after=request.after, upto=after, idle_since=idle_since, limit=limit
         )
+        if after is None and limit in (over, len(ended), len(history)):
+            after = (
+                walk[-1][0] if walk else request.after
+            )  # all keys were seen, but there is more that is over
         return Swept(over, tickets, deleted, len(ended), len(history), after)
 
     def _delete_access(self, now: int, limit: int) -> None:

@@ -141,7 +141,9 @@ def sweep(run: Transaction, request: Sweep, level: HistoryLevel, post: Post) -> 
             locks += 1
         after = key
     else:
-        after = after if len(walk) > limit else None
+        # Even if all keys were seen, there may be more of what is over.
+        more = len(walk) > limit or limit in (expired, len(ended), len(history))
+        after = after if more else None
     return Swept(expired, tickets, locks, len(ended), len(history), after)
 
 

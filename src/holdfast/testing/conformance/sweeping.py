@@ -182,3 +182,14 @@ class Sweeping:
         for number in range(2):
             ask.take("a-1", now=100.0, key=f"k{number}")
         assert ask.sweep(now=101.0, limit=2).after is None
+
+    def test_it_goes_on_while_there_is_more_that_is_over_however_few_keys_there_are(self, ask: Asker) -> None:
+        """Else a key whose attempts end all the time would be remembered more and more of."""
+        for number in range(5):
+            ask.withdraw(f"a-{number}", now=100.0)
+        ended = rounds = 0
+        after: str | None = ""
+        while after is not None and rounds < 10:
+            swept = ask.sweep(now=1000.0, limit=2, after=after)
+            ended, after, rounds = ended + swept.ended, swept.after, rounds + 1
+        assert (ended, rounds) == (5, 3)
