@@ -181,3 +181,23 @@ def test_a_certificate_is_looked_at(used, tmp_path):
 
 def test_a_url_is_given_once():
     assert holdfast("doctor", "sqlite:///a.db", "--url", "sqlite:///b.db").returncode == 64
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_server_that_is_not_there_is_a_finding(scheme):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    code, findings = doctor(f"{scheme}://127.0.0.1:{port}")
+    assert (code, bad(findings)) == (1, ["reach the server"])
+    assert "cannot connect" in findings["reach the server"]["text"]
+
+
+def test_a_server_that_hangs_up_in_the_handshake_is_a_finding():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up():
+            listener.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        code, findings = doctor(f"https://127.0.0.1:{listener.getsockname()[1]}")
+    assert (code, bad(findings)) == (1, ["reach the server"])

@@ -131,6 +131,14 @@ def test_asking_twice_with_one_attempt_is_asking_once(api: Api, key: str) -> Non
     assert second["holds"] == 1
 
 
+def test_an_attempt_that_has_ended_is_told_to_ask_with_a_new_one(api: Api, key: str) -> None:
+    token = api("POST", f"/v1/locks/{key}/acquire", {"attempt": "a-1"}).json["token"]
+    api("POST", f"/v1/locks/{key}/release", {"attempt": "a-1", "token": token})
+    again = api("POST", f"/v1/locks/{key}/acquire", {"attempt": "a-1"})
+    assert (again.status, again.json["why"]) == (409, "already")
+    assert "ask with a new one" in again.json["detail"]
+
+
 def test_a_place_in_the_queue_is_kept_for_who_comes_back(api: Api, key: str) -> None:
     lease = api.take(key)
     assert api.acquire(key, attempt="b-1", wait=True).json["position"] == 1

@@ -151,7 +151,7 @@ def test_hand_overs_and_losses_are_counted():
     lost = r.LeaseAnswer("lost", why="broken", by="ops")
     metrics.observe_answer(r.Renew(), r.Renewed((lost, r.LeaseAnswer("renewed"))))
     assert values(metrics, "handovers_total") == {(): 2}
-    assert values(metrics, "losses_total") == {("taken_over",): 1, ("broken",): 1}
+    assert values(metrics, "losses_total") == {("taken_over",): 1, ("broken",): 1, ("expired",): 0}
 
 
 def test_the_store_is_counted_by_request_and_error():

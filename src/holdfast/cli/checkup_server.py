@@ -42,6 +42,10 @@ class ServerCheckup:
         except errors.HoldfastError as error:
             yield Finding("reach the server", False, str(error), advice(error))
             return
+        except OSError as error:  # nobody listens, or hangs up in the handshake
+            text = f"cannot connect to {self._options}: {error.strerror or error}"
+            yield Finding("reach the server", False, text, advice(errors.StoreUnavailable(text)))
+            return
         if status != 200:
             refusal = self._tokens.refused("401") if status == 401 else wire.error_from_json(status, about)
             yield Finding("server", False, str(refusal), advice(refusal))

@@ -144,7 +144,7 @@ def _row(view: LockView) -> tuple[str, ...]:
         clean(view.key),
         state_text(view),
         clean(holder.owner),
-        f"{clean(holder.host)}:{holder.pid}",
+        f"{clean(holder.host)}:{holder.pid}" if holder.pid else clean(holder.host),
         duration_text(holder.held_for),
         duration_text(view.expires_in) if view.state == "held" else "-",
         waiting,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import socket
 import sys
 from collections.abc import Callable
 
@@ -61,7 +63,9 @@ def greet(server: Server) -> None:
         else "off: everybody who can reach it may do everything"
     )
     print(f"holdfast {__version__} serves {paint(server.url, BOLD, colours=colours)}")
-    print(f"  dashboard       {paint(server.url + '/', BOLD, colours=colours)}")
+    # "All addresses" is none that a browser could open.
+    at = re.sub(r"//(0\.0\.0\.0|\[::\]):", f"//{socket.gethostname()}:", server.url)
+    print(f"  dashboard       {paint(f'{at}/', BOLD, colours=colours)}")
     print(f"  store           {clean(server.store)}")
     print(f"  authentication  {who if authentication else paint(who, YELLOW, colours=colours)}")
     print("  Ctrl-C ends it", flush=True)

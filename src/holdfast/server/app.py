@@ -63,6 +63,8 @@ class App:
         metrics.events_sent.ask(lambda: self._events.sent)
         metrics.signals_sent.ask(lambda: self._signals.sent)
         metrics.waiters.ask(lambda: self._waiting.count)
+        metrics.leases.ask(lambda: self._budget.total("leases"))
+        metrics.queue_places.ask(lambda: self._budget.total("tickets"))
         acting = Acting(backend, self._waiting, self._budget)
         for end in (self._events.revoke, self._signals.revoke, self._waiting.revoke):
             self._access.on_revoked(end)

@@ -32,7 +32,10 @@ class Call:
     def require(self, verb: Verb, key: str) -> None:
         """Refuse if the caller may not do this to *key*, whether or not there is such a lock."""
         if not self.principal.may(verb, key):
-            raise AccessDenied(f"{self.principal.name or 'nobody'} has no right to {verb} {key!r}")
+            who = self.principal.name or "nobody"
+            raise AccessDenied(
+                f"{who} has no right to {verb} {key!r}: ask for an access token that allows {verb}:{key}"
+            )
 
     def may_know(self, key: str) -> bool:
         """Tell whether the caller may be told of *key*."""

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from holdfast.errors import LimitExceeded, TooManyRequests
 from holdfast.server.expiring import Expiring
@@ -64,6 +64,10 @@ class Budget:
         now, account = self._clock(), self._account(principal)
         counted = {name: getattr(account, name).count(now) for name in ("tickets", "leases", "keys")}
         return {"streams": account.streams, "waiters": account.waiters, **counted}
+
+    def total(self, what: Literal["leases", "tickets"]) -> int:
+        """Return how many all have together, with some that have ended already. For those who watch."""
+        return sum(len(getattr(account, what)) for account in self._accounts.values())
 
     def asked(self, principal: Principal, cost: float = 1.0) -> None:
         """Count a request; raise `TooManyRequests` if there were too many within the last second."""

@@ -64,6 +64,10 @@ class Metrics:
         )
         self.handovers = self._counter("handovers_total", "Locks that went to the next in line.")
         self.losses = self._counter("losses_total", "Holders that were told that they lost the lock.", "why")
+        for why in _LOSSES:  # there from the beginning: an alarm sees no first one that comes out of nowhere
+            self.losses.add(why.replace(" ", "_"), by=0)
+        self.leases = self._gauge("leases", "Leases that were granted here, and have not ended yet.")
+        self.queue_places = self._gauge("queue_places", "Places in queues that callers of this server have.")
 
         # The store.
         self.store_seconds = self._histogram(

@@ -36,6 +36,8 @@ _REFUSALS = {
     "take": "there are not that many permits",
 }
 
+_ENDED = "this attempt has ended before, and takes nothing any more: ask with a new one"
+
 _GOOD = frozenset({Granted, Queued, Released})  # nearly all, and so looked for first
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
 
@@ -87,7 +89,10 @@ def error_for(request: Request[Any], answer: Any) -> errors.HoldfastError | None
         case Busy():
             return errors.LockTimeout(key, waited=0.0, holder=answer.holder, expires_in=answer.expires_in)
         case NotHeld():
-            detail = " ".join(part for part in (answer.by and f"by {answer.by}", answer.reason) if part)
+            parts = [part for part in (answer.by and f"by {answer.by}", answer.reason) if part]
+            detail = " ".join(parts)
+            if isinstance(request, Acquire):
+                detail = f"{detail}; {_ENDED}" if detail else _ENDED
             return errors.NotHeld(key, answer.why, detail=detail or None)
         case TooManyHolds() if isinstance(request, Acquire):
             return errors.ReentryLimit(key, owner=request.owner, holds=answer.holds, limit=request.limit)

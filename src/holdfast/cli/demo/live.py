@@ -73,7 +73,7 @@ def play(*, port: int) -> int:
     """Serve a temporary store and keep it busy, until a signal ends it."""
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         url = f"sqlite:///{quote(str(Path(folder) / 'locks.db'))}"
-        settings = ServerSettings(url=url, port=port, log_level="warning", drain=2.0)
+        settings = ServerSettings(url=url, port=port, history="all", log_level="warning", drain=2.0)
         traffic: list[Traffic] = []
 
         def begin(server: Server) -> None:

@@ -86,7 +86,9 @@ function showLight() {
     online:
       state.stream === "live"
         ? ["live", "Connected, and told of events as they happen"]
-        : ["polling", "Connected; without the event stream it is asked every two seconds"],
+        : state.stream === "denied" || !may("observe")
+          ? ["connected", "Connected, and not allowed to look"]
+          : ["polling", "Connected; without the event stream it is asked every two seconds"],
     offline: ["offline", "There is no connection to the server"],
     starting: ["…", "Connecting"],
     "signed-out": ["", ""],

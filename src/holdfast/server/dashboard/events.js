@@ -142,7 +142,7 @@ function tell() {
       ? `Paused${missed ? `, ${number(missed)} new` : ""}`
       : state.stream === "live"
         ? ""
-        : state.stream === "denied"
+        : state.stream === "denied" || !may("observe")
           ? "No right to follow"
           : "Connecting…",
   );

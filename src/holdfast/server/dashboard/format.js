@@ -56,10 +56,10 @@ export function day(at) {
   return DAY.format(at * 1000);
 }
 
-/** Return `host:pid`, or nothing where neither was told. */
+/** Return `host:pid`, `host` of who told no process (as curl does not), or nothing. */
 export function place(who) {
   if (!who?.host && !who?.pid) return "";
-  return `${clean(who.host)}:${who.pid}`;
+  return who.pid ? `${clean(who.host)}:${who.pid}` : clean(who.host);
 }
 
 /** Return the words for a kind of event. */

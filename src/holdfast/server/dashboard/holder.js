@@ -28,7 +28,7 @@ export function holderPanel() {
   const lease = h("div", { class: "lease-left" }, left, h("i", { class: "bar" }, bar), note);
   const nobody = h("p", { class: "muted" });
   const lines = h("tbody");
-  const list = table(lines, "Owner", "Host:pid", ["Held for", "num"], "Token", "");
+  const list = table(lines, "Owner", "Host:pid", ["Held for", "num"], ["Token", "token"], "");
   const scroll = h("div", { class: "scroll" }, list);
   const element = h("section", { class: "panel" }, h("h2", {}, title, howMany), lease, nobody, scroll);
 
@@ -68,7 +68,7 @@ export function holderPanel() {
     bar.style.transform = `scaleX(${isHeld ? Math.min(1, seconds / row.span) : 0})`;
     put(left, isHeld && !seconds && !isOnline() ? "?" : duration(isHeld ? seconds : 0));
     put(note, NOTES[row.state]);
-    mark(lease, "data-late", row.view.state === "expired" || (isHeld && seconds < 5));
+    mark(lease, "data-late", row.view.state === "expired" || (isHeld && row.isLate(now)));
   }
 
   return { element, draw, tick };

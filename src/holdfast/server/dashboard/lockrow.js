@@ -128,5 +128,5 @@ export function tickRow(slot, row, now) {
     slot.share = share;
     slot.bar.style.transform = `scaleX(${share})`;
   }
-  mark(slot.element, "data-late", isHeld && left < 5);
+  mark(slot.element, "data-late", isHeld && row.isLate(now));
 }

@@ -118,6 +118,7 @@ function tell() {
   const some = lockSet.more ? ". There are more: narrow them down by prefix, type or owner" : "";
   const old = isOnline() || !isLoaded ? "" : `, as of ${duration((performance.now() - lockSet.cameAt) / 1000)} ago`;
   if (problem && all) return put(told, `Not up to date: ${clean(problem)}`);
+  if (!may("observe")) return put(told, "");
   put(told, isLoaded ? `${text[0].toUpperCase()}${text.slice(1)}${some}${old}` : "Loading…");
 }
 

@@ -4,7 +4,9 @@ import { get, query } from "./api.js";
 import { clean, typeOf } from "./format.js";
 
 const PAGE = 500;
-const USUAL = 30; // seconds: the ttl of most leases. No lock tells its ttl, so bars compare with this at least
+const USUAL = 30; // seconds: the ttl of most leases, to compare with until this one's was seen
+const YOUNG = 2; // seconds
+const LATE = 5; // seconds, or a quarter of the ttl: clients renew long before
 // Expired first: they are few, and must not be what is left out.
 const STATES = { use: ["expired", "held"], free: ["free"], all: [""] };
 
@@ -14,21 +16,26 @@ export class Row {
     this.key = key;
     this.type = typeOf(key);
     this.shown = clean(key);
-    this.span = 0;
+    this.ttl = 0;
     this.changedAt = 0; // when it was seen to have changed hands
   }
 
   take(view, cameAt, isNews) {
     const before = this.view;
-    if (!before || before.holder?.token !== view.holder?.token) {
-      this.span = 0;
+    const isSame = before !== undefined && before.holder?.token === view.holder?.token;
+    if (!isSame) {
+      if (view.mode === "exclusive") this.ttl = 0; // several who share it come and go
       if (isNews) this.changedAt = cameAt;
     }
+    const end = cameAt + view.expires_in * 1000;
+    // No lock tells its ttl. But a lease that has just begun, or was just renewed, shows it.
+    const isFull = view.holder?.claimed && (view.holder.held_for < YOUNG || (before?.holder && end > this.end + 500));
+    if (isFull) this.ttl = Math.max(this.ttl, view.expires_in);
     this.view = view;
     this.cameAt = cameAt;
-    this.end = cameAt + view.expires_in * 1000;
+    this.end = end;
     this.since = view.holder ? cameAt - view.holder.held_for * 1000 : 0;
-    this.span = Math.max(this.span, view.expires_in, USUAL);
+    this.span = Math.max(view.expires_in, this.ttl || USUAL);
     const { owner = "", host = "", pid = "" } = view.holder ?? {};
     if (this.who !== `${owner} ${host}:${pid}`) {
       this.who = `${owner} ${host}:${pid}`;
@@ -40,6 +47,11 @@ export class Row {
   /** Return the seconds that are left of the lease. */
   left(now) {
     return Math.max(0, (this.end - now) / 1000);
+  }
+
+  /** Tell whether the lease should have been renewed by now. */
+  isLate(now) {
+    return this.left(now) < Math.min(LATE, this.span / 4);
   }
 
   age(now) {
