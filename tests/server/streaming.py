@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.access import parse_right
 from holdfast.core.requests import Acquire, Client, Granted, Inspect, Release, Signal
 from holdfast.errors import StoreUnavailable
-from holdfast.server.access import Principal
+from holdfast.server.admission.access import Principal
 from holdfast.server.backend import Backend
 from holdfast.server.http.listener import Listener
 from holdfast.server.http.message import HTTPRequest, Response, Stream

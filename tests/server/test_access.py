@@ -19,11 +19,11 @@ from holdfast.errors import (
     StoreUnavailable,
     TooManyRequests,
 )
-from holdfast.server import access as module
-from holdfast.server import failures
-from holdfast.server.access import ANYONE, TRUSTED, Access, Principal, own_name, scoped
+from holdfast.server.admission import access as module
+from holdfast.server.admission import failures
+from holdfast.server.admission.access import ANYONE, TRUSTED, Access, Principal, own_name, scoped
+from holdfast.server.admission.failures import Failures
 from holdfast.server.backend import Backend
-from holdfast.server.failures import Failures
 from holdfast.server.http.message import HTTPRequest
 from holdfast.server.routes import LONGEST_OWN
 from holdfast.server.settings import ServerSettings

@@ -8,11 +8,11 @@ import pytest
 from holdfast.core.data import replace
 from holdfast.core.requests import Acquire, Client
 from holdfast.errors import LimitExceeded, TooManyRequests
-from holdfast.server import expiring
-from holdfast.server.access import ANYONE, Principal
-from holdfast.server.expiring import Expiring
+from holdfast.server.admission import expiring
+from holdfast.server.admission.access import ANYONE, Principal
+from holdfast.server.admission.expiring import Expiring
+from holdfast.server.admission.limits import KEYS_WITHIN, TIDY_EVERY, Budget
 from holdfast.server.http.message import Stream
-from holdfast.server.limits import KEYS_WITHIN, TIDY_EVERY, Budget
 from holdfast.server.settings import Limits
 
 CI = Principal("ci", (), "0" * 12)

@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from holdfast.log import log as library_log
-from holdfast.server import logs
-from holdfast.server.logs import ServerLog
+from holdfast.server.operating import logs
+from holdfast.server.operating.logs import ServerLog
 
 NOON = 1_700_000_000.123
 REQUEST = {

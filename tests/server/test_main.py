@@ -14,8 +14,8 @@ import pytest
 from holdfast import Holdfast, SettingsError, StoreError
 from holdfast.core.requests import Acquire, Client, Swept, Withdraw
 from holdfast.server import Limits, Server, ServerSettings
-from holdfast.server.logs import ServerLog
 from holdfast.server.main import SWEPT_AT_ONCE
+from holdfast.server.operating.logs import ServerLog
 from tests.server.test_metrics import parse
 
 

@@ -6,9 +6,9 @@ import re
 import pytest
 
 from holdfast.core import requests as r
-from holdfast.server import instruments
-from holdfast.server.instruments import Counter, Gauge, Histogram
-from holdfast.server.metrics import Metrics
+from holdfast.server.operating import instruments
+from holdfast.server.operating.instruments import Counter, Gauge, Histogram
+from holdfast.server.operating.metrics import Metrics
 
 NAME = "[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"'
@@ -208,7 +208,7 @@ def test_there_are_only_so_many_series(kind):
 
 
 def test_attempts_in_queues_are_remembered_up_to_a_number(monkeypatch):
-    monkeypatch.setattr("holdfast.server.metrics.MOST_REMEMBERED", 2)
+    monkeypatch.setattr("holdfast.server.operating.metrics.MOST_REMEMBERED", 2)
     metrics = Metrics()
     for number in range(3):
         metrics.observe_answer(acquire(f"a-{number}"), r.Queued(1, HOLDER, 5.0))

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.errors import SettingsError
 from holdfast.server import Limits, ServerSettings
+from holdfast.server.admission.safety import check, is_loopback, store_url
 from holdfast.server.configuration import configure, names, value_of, variable
 from holdfast.server.main import make_room
-from holdfast.server.safety import check, is_loopback, store_url
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "reference" / "server-settings.md"

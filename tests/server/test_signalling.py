@@ -9,12 +9,12 @@ from urllib.parse import parse_qs
 import pytest
 
 from holdfast.core.requests import Break, Client, Queued, Release
-from holdfast.server.access import Principal
+from holdfast.server.admission.access import Principal
 from holdfast.server.backend import Backend
 from holdfast.server.http.message import HTTPRequest, Stream
-from holdfast.server.signalling import SignalStreams
-from holdfast.server.sse import Heartbeats
-from holdfast.server.waiting import Waiting
+from holdfast.server.streams.signalling import SignalStreams
+from holdfast.server.streams.sse import Heartbeats
+from holdfast.server.streams.waiting import Waiting
 from tests.server.streaming import (
     ANYTHING,
     STORES,

@@ -28,8 +28,8 @@ from holdfast.core.requests import (
 )
 from holdfast.core.settings import Settings
 from holdfast.server.http.message import Stream
-from holdfast.server.sse import Heartbeats
-from holdfast.server.waiting import Waiting
+from holdfast.server.streams.sse import Heartbeats
+from holdfast.server.streams.waiting import Waiting
 from tests.server.streaming import (
     STORES,
     Faulty,

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from holdfast import __version__
 from holdfast.cli.output import BOLD, YELLOW, clean, has_colours, paint
-from holdfast.server.logs import ServerLog
 from holdfast.server.main import Server, make_room
+from holdfast.server.operating.logs import ServerLog
 from holdfast.server.settings import ServerSettings
 
 

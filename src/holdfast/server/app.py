@@ -11,24 +11,24 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast import errors
-from holdfast.server.access import ANYONE, Access, Principal
-from holdfast.server.acting import Acting
+from holdfast.server.admission.access import ANYONE, Access, Principal
+from holdfast.server.admission.limits import Budget
 from holdfast.server.backend import Backend
-from holdfast.server.call import Call
-from holdfast.server.feed import EventHub
+from holdfast.server.handlers.acting import Acting
+from holdfast.server.handlers.call import Call
+from holdfast.server.handlers.looking import Looking
+from holdfast.server.handlers.replies import outward, refused
+from holdfast.server.handlers.standing import Standing
 from holdfast.server.http.message import HTTPRequest, Response, Stream
-from holdfast.server.limits import Budget
-from holdfast.server.logs import ServerLog
-from holdfast.server.looking import Looking
-from holdfast.server.metrics import Metrics
-from holdfast.server.replies import outward, refused
+from holdfast.server.operating.logs import ServerLog
+from holdfast.server.operating.metrics import Metrics
 from holdfast.server.routes import HISTORY, Route, match
 from holdfast.server.settings import ServerSettings
 from holdfast.server.shapes import read_json
-from holdfast.server.signalling import SignalStreams
-from holdfast.server.sse import Heartbeats
-from holdfast.server.standing import Standing
-from holdfast.server.waiting import Waiting
+from holdfast.server.streams.feed import EventHub
+from holdfast.server.streams.signalling import SignalStreams
+from holdfast.server.streams.sse import Heartbeats
+from holdfast.server.streams.waiting import Waiting
 
 Handler = Callable[[Call], Awaitable[Response | Stream]]
 JSON = "application/json"

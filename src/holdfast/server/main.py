@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from holdfast import errors
 from holdfast.core.access import ListAccess
 from holdfast.core.requests import Sweep
-from holdfast.server.logs import ServerLog
-from holdfast.server.metrics import Metrics
-from holdfast.server.notify import notify
-from holdfast.server.safety import Safety, check, store_url
+from holdfast.server.admission.safety import Safety, check, store_url
+from holdfast.server.operating.logs import ServerLog
+from holdfast.server.operating.metrics import Metrics
+from holdfast.server.operating.notify import notify
 from holdfast.server.settings import ServerSettings
 from holdfast.stores import shown
 

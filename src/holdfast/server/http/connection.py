@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.errors import RequestRefused, StoreError
 from holdfast.log import log
-from holdfast.server import sse
 from holdfast.server.http.answering import CONTINUE, render, render_start
 from holdfast.server.http.deadlines import NEVER
 from holdfast.server.http.message import HTTPRequest, Response, Stream, new_id, problem
 from holdfast.server.http.receiving import Reader
+from holdfast.server.streams import sse
 
 if TYPE_CHECKING:
     from holdfast.server.http.listener import Listener

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.errors import LimitExceeded, TooManyRequests
-from holdfast.server.expiring import Expiring
+from holdfast.server.admission.expiring import Expiring
 
 if TYPE_CHECKING:
     from holdfast.core.requests import Acquire
-    from holdfast.server.access import Principal
+    from holdfast.server.admission.access import Principal
     from holdfast.server.http.message import Stream
     from holdfast.server.settings import Limits
 

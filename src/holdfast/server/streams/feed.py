@@ -19,11 +19,11 @@ from holdfast.core.events import Event
 from holdfast.core.plans import WATCH_EVERY
 from holdfast.core.requests import Watch
 from holdfast.log import log
-from holdfast.server import sse
-from holdfast.server.subscribers import Index, Lines, Subscriber, lines
+from holdfast.server.streams import sse
+from holdfast.server.streams.subscribers import Index, Lines, Subscriber, lines
 
 if TYPE_CHECKING:
-    from holdfast.server.access import Principal
+    from holdfast.server.admission.access import Principal
     from holdfast.server.backend import Backend
     from holdfast.server.http.message import Stream
     from holdfast.server.settings import Limits

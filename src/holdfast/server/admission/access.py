@@ -22,10 +22,10 @@ from holdfast.core.access import AccessToken, ListAccess, Right, Verb, parse_rig
 from holdfast.core.data import data
 from holdfast.errors import HoldfastError, NotAuthenticated, SettingsError, StoreError, StoreUnavailable
 from holdfast.log import log
-from holdfast.server.browsers import refuse_other_sites
-from holdfast.server.failures import Failures
+from holdfast.server.admission.browsers import refuse_other_sites
+from holdfast.server.admission.failures import Failures
+from holdfast.server.admission.safety import is_loopback
 from holdfast.server.routes import LONGEST_OWN
-from holdfast.server.safety import is_loopback
 
 if TYPE_CHECKING:
     from holdfast.server.backend import Backend

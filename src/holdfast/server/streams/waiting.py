@@ -20,11 +20,11 @@ from holdfast.core.events import HistoryLevel
 from holdfast.core.plans import Abandoned, Clock, Grant, Plan, Wait
 from holdfast.core.requests import Acquire, Done, Queued, Withdraw
 from holdfast.core.settings import Settings
-from holdfast.server import sse
-from holdfast.server.tickets import SentAway, Tickets, Waiter
+from holdfast.server.streams import sse
+from holdfast.server.streams.tickets import SentAway, Tickets, Waiter
 
 if TYPE_CHECKING:
-    from holdfast.server.access import Principal
+    from holdfast.server.admission.access import Principal
     from holdfast.server.backend import Backend
     from holdfast.server.http.message import Stream
 

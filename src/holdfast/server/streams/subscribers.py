@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from holdfast.core.data import as_dict
 from holdfast.core.events import Event
 from holdfast.core.requests import Watch
-from holdfast.server import sse
-from holdfast.server.replies import without_others
+from holdfast.server.handlers.replies import without_others
+from holdfast.server.streams import sse
 
 if TYPE_CHECKING:
-    from holdfast.server.access import Principal
-    from holdfast.server.feed import EventHub
+    from holdfast.server.admission.access import Principal
     from holdfast.server.http.message import Stream
+    from holdfast.server.streams.feed import EventHub
 
 NOW = -1  # the place of somebody who begins now, until it is known
 LOOK_AGAIN = 0.25  # seconds

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import boot_time
 from holdfast.core.requests import Signal
-from holdfast.server import sse
+from holdfast.server.streams import sse
 
 if TYPE_CHECKING:
-    from holdfast.server.access import Principal
+    from holdfast.server.admission.access import Principal
     from holdfast.server.backend import Backend
     from holdfast.server.http.message import Stream
 

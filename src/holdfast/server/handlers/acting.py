@@ -32,13 +32,13 @@ from holdfast.core.requests import (
     Withdraw,
     Withdrawn,
 )
-from holdfast.server.access import Principal, own_name, scoped
+from holdfast.server.admission.access import Principal, own_name, scoped
+from holdfast.server.admission.limits import Budget
 from holdfast.server.backend import Backend
-from holdfast.server.call import Call
+from holdfast.server.handlers.call import Call
+from holdfast.server.handlers.replies import answered, error_for, hide, outward, refused
 from holdfast.server.http.message import Response, Stream
-from holdfast.server.limits import Budget
-from holdfast.server.replies import answered, error_for, hide, outward, refused
-from holdfast.server.waiting import Waiting
+from holdfast.server.streams.waiting import Waiting
 
 RENEWED_AS_ONE = 100  # leases or tickets of a batch that cost as much as a request
 

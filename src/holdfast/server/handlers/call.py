@@ -8,7 +8,7 @@ from holdfast.core.access import Verb
 from holdfast.core.data import data
 from holdfast.core.events import HistoryLevel
 from holdfast.errors import AccessDenied
-from holdfast.server.access import Principal
+from holdfast.server.admission.access import Principal
 from holdfast.server.http.message import HTTPRequest
 from holdfast.server.routes import Route
 

@@ -15,7 +15,7 @@ from holdfast.core.requests import Acquire, Queued, RefreshTicket, Renew, Signal
 from holdfast.log import log
 
 if TYPE_CHECKING:
-    from holdfast.server.access import Principal
+    from holdfast.server.admission.access import Principal
     from holdfast.server.backend import Backend
 
 ALL = ""  # no attempt is called so

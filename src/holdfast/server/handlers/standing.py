@@ -12,14 +12,14 @@ from holdfast import __version__, errors
 from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess, parse_right
 from holdfast.core.data import as_dict
 from holdfast.core.requests import Inspect
-from holdfast.server.access import Access
+from holdfast.server.admission.access import Access
 from holdfast.server.backend import Backend
-from holdfast.server.call import Call
+from holdfast.server.handlers.call import Call
+from holdfast.server.handlers.looking import NOTHING
+from holdfast.server.handlers.replies import answered, listed, refused, to_bytes
 from holdfast.server.http.message import Response
-from holdfast.server.looking import NOTHING
-from holdfast.server.metrics import CONTENT_TYPE, Metrics
 from holdfast.server.openapi import describe
-from holdfast.server.replies import answered, listed, refused, to_bytes
+from holdfast.server.operating.metrics import CONTENT_TYPE, Metrics
 from holdfast.server.settings import ServerSettings
 
 READY_WITHIN = 2.0  # seconds for the store to answer

@@ -10,14 +10,14 @@ from holdfast.core.access import Right
 from holdfast.core.data import replace
 from holdfast.core.events import Event
 from holdfast.core.requests import Feed, History, Inspect, List, LockView, Page, Watch
+from holdfast.server.admission.limits import Budget
 from holdfast.server.backend import Backend
-from holdfast.server.call import Call
-from holdfast.server.feed import EventHub
+from holdfast.server.handlers.call import Call
+from holdfast.server.handlers.replies import answered, listed, refused, without_others
 from holdfast.server.http.message import Response, Stream
-from holdfast.server.limits import Budget
-from holdfast.server.replies import answered, listed, refused, without_others
 from holdfast.server.shapes import Whole
-from holdfast.server.signalling import SignalStreams
+from holdfast.server.streams.feed import EventHub
+from holdfast.server.streams.signalling import SignalStreams
 
 NOTHING = {"answer": "nothing"}
 _PLACE = Whole()

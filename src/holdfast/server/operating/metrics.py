@@ -14,7 +14,16 @@ from typing import TypeVar
 
 from holdfast import __version__
 from holdfast.core import requests as r
-from holdfast.server.instruments import LATENCIES, OTHER, SIZES, WAITS, Counter, Gauge, Histogram, Instrument
+from holdfast.server.operating.instruments import (
+    LATENCIES,
+    OTHER,
+    SIZES,
+    WAITS,
+    Counter,
+    Gauge,
+    Histogram,
+    Instrument,
+)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_REMEMBERED = 50_000  # attempts in queues, to know how long they waited

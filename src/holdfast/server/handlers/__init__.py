@@ -1,0 +1,1 @@
+"""What is done for each route: what changes locks, what looks at them, and the server itself."""

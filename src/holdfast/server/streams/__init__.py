@@ -1,0 +1,1 @@
+"""What stays open: waiting acquires, events and signals, as server-sent events."""
