@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -588,3 +589,21 @@ async def test_a_long_backlog_is_sent_as_fast_as_it_is_read(memory: str):
         await reader.until(lambda peer: len(peer.events) == 6000)
         assert reader.ids == list(range(1, 6001))
         assert not reader.ended
+
+
+async def test_a_store_that_has_gone_back_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A backup was restored, or a replica that was behind has taken over."""
+    monkeypatch.setattr(module, "LOOK_BACK", 0.0)
+    async with opened(f"sqlite:///{tmp_path}/locks.db") as backend:
+        there = Watching(backend)
+        peer = await there.watch_from_now()
+        await there.use(*(f"before-{n}" for n in range(10)))
+        await peer.until(lambda peer: len(peer.events) == 20)
+        with closing(sqlite3.connect(tmp_path / "locks.db")) as restored, restored:
+            restored.execute("DELETE FROM holdfast_history")
+            restored.execute("UPDATE holdfast_feed SET last = 0")
+        await peer.until(lambda peer: peer.place == "0")
+        await there.use("after")
+        await peer.until(lambda peer: len(peer.events) == 22)
+        assert peer.place == "2"
+        there.hub.close()

@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 
 from holdfast import Holdfast, SettingsError, StoreError
-from holdfast.core.requests import Acquire, Client, Swept, Withdraw
+from holdfast.core.requests import Acquire, Client, List, Swept, Withdraw
 from holdfast.server import Limits, Server, ServerSettings
 from holdfast.server.main import SWEPT_AT_ONCE
 from holdfast.server.operating.logs import ServerLog
@@ -229,3 +229,28 @@ async def test_what_a_failing_store_says_is_for_the_log_alone(log, stream, tmp_p
     assert b"table" not in body
     log.close()
     assert str(file) in stream.getvalue()
+
+
+@pytest.mark.parametrize("what", ["release", "withdraw"])
+async def test_who_gives_something_back_need_not_stay_for_the_answer(log, tmp_path, what):
+    """Also when the line ends with the request: a client that has given up, or a process that ends."""
+    async with Server(settings(url=f"sqlite:///{tmp_path}/locks.db"), log=log) as server:
+        host, _, port = server.url.removeprefix("http://").partition(":")
+        for n in range(20):
+            body = json.dumps({"attempt": f"a-{n}", "owner": "o", "ttl": 600}).encode()
+            _, told = await get(server.url, f"/v1/locks/k-{n}/acquire", method="POST", body=body)
+            token = json.loads(told)["token"]
+            given = {"attempt": f"a-{n}"} | ({"token": token} if what == "release" else {})
+            body = json.dumps(given).encode()
+            _, writer = await asyncio.open_connection(host, int(port))
+            head = [
+                f"POST /v1/locks/k-{n}/{what} HTTP/1.1",
+                f"Host: {host}",
+                "Content-Type: application/json",
+            ]
+            head += [f"Content-Length: {len(body)}", "", ""]
+            writer.write("\r\n".join(head).encode() + body)
+            writer.close()
+        async with asyncio.timeout(20):
+            while any(lock.state == "held" for lock in (await server._backend.ask(List())).locks):  # noqa: ASYNC110
+                await asyncio.sleep(0)  # each look takes its turn in the store

@@ -340,17 +340,15 @@ async def test_who_comes_back_before_it_was_missed_waits_twice_and_loses_nothing
         assert (await new).attempt == "a-1"
 
 
-async def test_an_attempt_that_has_ended_goes_on_under_another_name(memory: str):
+async def test_an_attempt_that_has_ended_takes_nothing_any_more(memory: str):
+    """Its caller knows it by its name: what went on under another one, nobody would release."""
     async with waiters(memory) as who:
         await take(who.backend, "k", "first")
         with pytest.raises(errors.LockTimeout):
             await who.start("k", "a-1", timeout=0.02)
-        while not who.queued.empty():
-            who.queued.get_nowait()
-        task = who.start("k", "a-1", timeout=100)
-        assert (await who.queued.get())[0] == "a-1.1"
-        assert await waiting_for(who.backend, "k") == 1
-        await cancelled(task)
+        with pytest.raises(errors.NotHeld, match="ask with a new one"):
+            await who.start("k", "a-1", timeout=100)
+        assert await waiting_for(who.backend, "k") == 0
 
 
 async def test_an_outage_is_waited_out(url: str):
@@ -617,3 +615,16 @@ async def test_through_a_socket_a_waiter_is_told_and_one_that_leaves_is_missed(u
             await who.backend.ask(release)
             assert (await staying.next("granted"))["attempt"] == "a-2"
             await staying.until(lambda staying: staying.ended)
+
+
+async def test_who_withdraws_is_not_waited_for_any_longer(url: str):
+    """A line that its caller has left, and nobody has noticed, takes nothing under another name."""
+    async with waiters(url, BEATING) as who:
+        release = await take(who.backend, "k", "first")
+        task = await who.join("k", "a-1", timeout=100)
+        await who.backend.ask(Withdraw("k", "a-1"))
+        with pytest.raises(errors.NotHeld):
+            await task
+        await who.backend.ask(release)
+        assert await waiting_for(who.backend, "k") == 0
+        assert (await who.backend.ask(Inspect("k"))).state == "free"

@@ -44,6 +44,8 @@ Group = list[Asked]
 GROUP = 64  # requests in one commit
 MOST_PENDING = 20_000  # requests that wait for the store; more are refused at once
 
+CLOSE_WITHIN = 5.0  # seconds for what the store still does, all together
+
 _WRITES = frozenset({Acquire, Release, Withdraw, Break, Downgrade, Resize, Renew, Sweep})
 
 
@@ -107,15 +109,19 @@ class Backend:
     async def close(self) -> None:
         """Answer what was asked, and let go of the stores."""
         lanes = list(self._lanes.values())
-        for lane in lanes:
-            await asyncio.to_thread(lane.close)
+        await asyncio.gather(*(asyncio.to_thread(lane.close) for lane in lanes))
 
     async def ask(self, request: Request[A], history: HistoryLevel | None = None) -> A:
         """Have *request* answered by a store that keeps this much *history*."""
+        return cast("A", await (await self._lane(history)).ask(request))
+
+    async def ask_surely(self, request: Request[A], history: HistoryLevel | None = None) -> A:
+        """Have *request* answered even if whoever asks is cancelled: for what gives something back."""
+        return cast("A", await asyncio.shield((await self._lane(history)).ask(request)))
+
+    async def _lane(self, history: HistoryLevel | None) -> Lane:
         lane = self._lanes.get(history or self._history)
-        if lane is None:
-            lane = await self._open_another(history or self._history)
-        return cast("A", await lane.ask(request))
+        return lane or await self._open_another(history or self._history)
 
     async def _open_another(self, history: HistoryLevel) -> Lane:
         """Open a store for callers who want another history than most. It needs no ear of its own."""
@@ -192,8 +198,9 @@ class Lane:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        deadline = time.monotonic() + CLOSE_WITHIN
         for thread in self._threads:
-            thread.join(timeout=10.0)
+            thread.join(timeout=max(deadline - time.monotonic(), 0.0))
         self.store.close()
 
     def _run(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import random
 import signal
 from collections.abc import Callable
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.server.http.tls import ServerContext
 
 SWEPT_AT_ONCE = 200  # keys: whoever asks meanwhile waits for one such step at most
+AT_ONCE = 1.0  # seconds, for who wants it to end at once
 LOOK_AT_FILES = 60.0  # seconds
 SPARE_FILES = 200  # beside connections: the store's, the log, libraries
 
@@ -178,7 +180,12 @@ class Server:
             stopping.cancel()
             with suppress(asyncio.CancelledError):
                 await stopping
-            await self.stop(drain=0.0)
+            try:
+                async with asyncio.timeout(AT_ONCE):
+                    await self.stop(drain=0.0)
+            except TimeoutError:  # the store hangs, and its threads would keep us for as long as it does
+                self.log.say("ended, while the store was still asked", "warning")
+                os._exit(1)
         else:
             await stopping
         self.log.say("ended")

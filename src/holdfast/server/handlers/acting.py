@@ -197,7 +197,7 @@ class Acting:
         return await self._end(call, request, call.given["attempt"])
 
     async def _end(self, call: Call, request: Request[Any], attempt: str) -> Response:
-        answer = await self._backend.ask(request, call.history)
+        answer = await self._backend.ask_surely(request, call.history)
         if isinstance(answer, Released | Withdrawn):
             self._budget.ended(call.principal, call.named, attempt)
         return self._plain(request, answer)

@@ -26,6 +26,7 @@ from holdfast.core.requests import (
 )
 from holdfast.server.http.message import Response
 from holdfast.server.routes import WrongMethod
+from holdfast.server.streams.waiting import ENDED
 
 PROBLEM = "application/problem+json"
 HIDDEN = "(hidden)"
@@ -35,8 +36,6 @@ _REFUSALS = {
     "free": "nobody holds it",
     "take": "there are not that many permits",
 }
-
-_ENDED = "this attempt has ended before, and takes nothing any more: ask with a new one"
 
 _GOOD = frozenset({Granted, Queued, Released})  # nearly all, and so looked for first
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
@@ -92,7 +91,7 @@ def error_for(request: Request[Any], answer: Any) -> errors.HoldfastError | None
             parts = [part for part in (answer.by and f"by {answer.by}", answer.reason) if part]
             detail = " ".join(parts)
             if isinstance(request, Acquire):
-                detail = f"{detail}; {_ENDED}" if detail else _ENDED
+                detail = f"{detail}; {ENDED}" if detail else ENDED
             return errors.NotHeld(key, answer.why, detail=detail or None)
         case TooManyHolds() if isinstance(request, Acquire):
             return errors.ReentryLimit(key, owner=request.owner, holds=answer.holds, limit=request.limit)

@@ -335,7 +335,9 @@ class Connection(asyncio.BufferedProtocol):
         """Tell whoever works for the peer that it is gone."""
         task, self.task = self.task, None
         if task is not None:
-            task.cancel()
+            # Not before its first step: what has come in completely is asked for, and whoever gives something
+            # back does not have to stay for the answer.
+            self._listener.loop.call_soon(task.cancel)
             self._listener.keep(task)
         stream, self._stream = self._stream, None
         if stream is not None:

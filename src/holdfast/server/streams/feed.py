@@ -33,6 +33,7 @@ REMEMBERED = 2000  # events that those who come back soon are told from memory
 DEBOUNCE = 0.01  # seconds from a write to the next read: others may write as well
 CATCHING_UP = 4  # reads for those who come back, at once
 SENT_AT_ONCE = 64 * 1024  # bytes, to all together, before somebody else has a turn
+LOOK_BACK = 5.0  # seconds between looks whether the store's events end before our place
 PAUSE = Backoff(WATCH_EVERY, 2.0)
 
 REVOKED = "your access token is not valid any more"
@@ -56,6 +57,7 @@ class EventHub:
         self._place: int | None = None  # all events up to it were sent to those who are up to date
         self._reader: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
+        self._looked_back = time.monotonic()
         self._catching_up: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(CATCHING_UP)
         backend.on_write(self._wake.set)
@@ -124,6 +126,7 @@ class EventHub:
             began = time.perf_counter()
             try:
                 await self._read_to_its_end()
+                await self._look_back()
             except Exception as error:  # noqa: BLE001 - a reader that died would leave all streams silent
                 failures += 1
                 if failures == 1:
@@ -155,6 +158,23 @@ class EventHub:
                     sent = 0
                     await asyncio.sleep(0)
             self._place = feed.after
+
+    async def _look_back(self) -> None:
+        """Go back if the store has: to a backup, or to a replica that was behind. Else all would be silent
+        until as much has happened again.
+        """
+        if time.monotonic() - self._looked_back < LOOK_BACK:
+            return
+        self._looked_back = time.monotonic()
+        last = (await self._backend.ask(Watch(""))).after
+        if self._place is not None and last < self._place:
+            log().warning(
+                "events end at %d, and were read up to %d: it is another store now", last, self._place
+            )
+            self._place = self._begin = last
+            self._recent.clear()
+            for subscriber in self._subscribers:
+                subscriber.after = min(subscriber.after, last)
 
     def _tell(self, event: Event) -> int:
         """Send an event to all whom it concerns, and remember it. Return how many bytes that were."""

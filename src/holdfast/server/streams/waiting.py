@@ -18,8 +18,9 @@ from holdfast.core import plans
 from holdfast.core.data import data, replace
 from holdfast.core.events import HistoryLevel
 from holdfast.core.plans import Abandoned, Clock, Grant, Plan, Wait
-from holdfast.core.requests import Acquire, Done, Queued, Withdraw
+from holdfast.core.requests import Acquire, Done, Failed, NotHeld, Queued, Withdraw
 from holdfast.core.settings import Settings
+from holdfast.log import log
 from holdfast.server.streams import sse
 from holdfast.server.streams.tickets import SentAway, Tickets, Waiter
 
@@ -32,6 +33,8 @@ OnQueued = Callable[[Queued, str], None]
 Say = Callable[[Any], dict[str, Any]]
 
 GOING_AWAY = "the server is going away; ask again with the same attempt"
+ENDED = "this attempt has ended before, and takes nothing any more: ask with a new one"
+CLOSE_WITHIN = 5.0  # seconds
 REVOKED = "your access token is not valid any more"
 
 _KINDS = {Grant: "granted", Done: "done", Queued: "queued"}
@@ -113,7 +116,7 @@ class Waiting:
             deadline = self._clock() + manner.timeout
         self.count += 1
         try:
-            answer = await self._run(plan, waiter, deadline, manner.history, on_queued)
+            answer = await self._run(plan, waiter, deadline, manner, on_queued)
         except BaseException:
             comes_back = manner.named and waiter.sent_away != "revoked"
             if plan.gi_frame is not None and not comes_back:  # type: ignore[attr-defined]
@@ -138,7 +141,7 @@ class Waiting:
         plan: Plan[Grant | Done],
         waiter: Waiter,
         deadline: float | None,
-        history: HistoryLevel | None,
+        manner: Manner,
         on_queued: OnQueued | None,
     ) -> Grant | Done | Queued:
         """Do what a plan wants, step by step. At the *deadline* be content with a place in the queue."""
@@ -153,7 +156,7 @@ class Waiting:
                 if isinstance(step, Acquire):
                     self._tickets.add(waiter, step.attempt)
                 try:
-                    result = await self._backend.ask(step, history)
+                    result = await self._backend.ask(step, manner.history)
                 except errors.StoreError as error:
                     if deadline is not None and self._clock() >= deadline:
                         if waiter.queued is None:
@@ -161,6 +164,10 @@ class Waiting:
                         return waiter.queued
                     step = plan.throw(error)
                     continue
+                if manner.named and isinstance(result, NotHeld | Done | Failed):
+                    # It is over, maybe because its caller has ended it elsewhere, and this is a line that it
+                    # left long ago. A successor, as the plan would make one, nobody would ever release.
+                    return _over(waiter.key, result)
                 if isinstance(result, Queued):
                     self._tickets.keep(waiter, result)
                     if on_queued is not None:
@@ -249,6 +256,10 @@ class Waiting:
                 stream.end(sse.goodbye(sent.reason, detail))
             except errors.HoldfastError as error:
                 stream.end(sse.event("problem", listener.say(error)))
+            except Exception:  # noqa: BLE001 - a stream that says nothing would be listened to for ever
+                log().exception("waiting for a lock has failed")
+                mistake = errors.HoldfastError("the server made a mistake; its log says more")
+                stream.end(sse.event("problem", listener.say(mistake)))
             else:
                 delivered = stream.send(sse.event(_KINDS[type(answer)], listener.say(answer)))
                 if not delivered and not manner.named:
@@ -272,9 +283,18 @@ class Waiting:
     async def close(self) -> None:
         """End what still runs, and see that nothing is left behind that should not be."""
         self.drain()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        if self._tasks:  # last wishes; a store that hangs does not hear them
+            await asyncio.wait(self._tasks, timeout=CLOSE_WITHIN)
         self._tickets.close()
+
+
+def _over(key: str, answer: NotHeld | Done | Failed) -> Done:
+    """Return, or raise, how an attempt has ended that its caller knows by its name."""
+    if isinstance(answer, NotHeld):
+        raise errors.NotHeld(key, answer.why, detail=ENDED)
+    if isinstance(answer, Failed):
+        raise errors.OperationFailed(key, answer.failures)
+    return answer
 
 
 class _Listener:

@@ -165,6 +165,7 @@ class HTTPStore:
     def after_fork(self, client: Client) -> None:
         """Become the store of *client* in a forked child, with connections of its own."""
         self._client = client
+        self._tokens.after_fork()
         self._pool.after_fork()
         for inherited in list(self._made):  # else the server would not notice when the parent leaves
             inherited.close()

@@ -47,6 +47,10 @@ class AccessTokens:
                     self.value = refused
             return self.value != refused
 
+    def after_fork(self) -> None:
+        """Go on in a forked child: another thread may have had the mutex, and is not here to give it back."""
+        self._mutex = threading.Lock()
+
     def refused(self, said: str) -> NotAuthenticated:
         """Return what to raise when the server does not let us in."""
         if self.value:
