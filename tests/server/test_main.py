@@ -134,7 +134,7 @@ async def test_it_listens_where_it_is_told_to(host, log):
     try:
         socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError:
-        pytest.skip("missing: IPv6 on this machine")
+        pytest.skip("this machine has no IPv6")
     async with Server(settings(host=host), log=log) as server:
         assert (await get(server.url, "/healthz"))[0] == 200
 

@@ -18,6 +18,9 @@ PACKAGES = {
     "mariadbd": "mariadb-server",
     "pgbouncer": "pgbouncer",
     "libfaketime": "libfaketime",
+    "chromium": "chromium",  # for the dashboard; it and the next two are no servers, but as real
+    "curl": "curl",
+    "openssl": "openssl",
 }
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
