@@ -111,3 +111,9 @@ def test_values_can_be_matched_by_position():
 def test_one_field_is_enough():
     assert Empty() == Empty(flag=False)
     assert hash(Empty()) == hash(Empty())
+
+
+def test_what_is_no_data_of_ours_stays_as_it_is():
+    """A dictionary for example: it is ready for JSON already."""
+    given = {"a": 1}
+    assert as_dict(given) is given

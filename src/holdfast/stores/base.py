@@ -35,6 +35,18 @@ REMEMBER = {
 }
 WAITERS_SHOWN = MOST_SHOWN
 
+# What an option in a url may say, where the answer is yes or no.
+YES = {
+    "on": True,
+    "yes": True,
+    "true": True,
+    "1": True,
+    "off": False,
+    "no": False,
+    "false": False,
+    "0": False,
+}
+
 
 @data
 class StoreOptions:

@@ -9,17 +9,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from holdfast.core.data import data
 from holdfast.errors import SettingsError
+from holdfast.stores.base import YES
 
-_YES = {
-    "on": True,
-    "yes": True,
-    "true": True,
-    "1": True,
-    "off": False,
-    "no": False,
-    "false": False,
-    "0": False,
-}
 _TLS_ONLY = ("ca", "cert", "key")
 
 
@@ -154,7 +145,7 @@ def _size(text: str) -> int:
 
 
 def _flag(text: str) -> bool:
-    return _YES[text.lower()]
+    return YES[text.lower()]
 
 
 def _file(text: str) -> str:

@@ -8,7 +8,6 @@ server says goodbye; then the address is another, and whatever was missed meanwh
 from __future__ import annotations
 
 import json
-import random
 import select
 import socket
 import threading
@@ -20,11 +19,10 @@ from typing import Any, get_args
 from holdfast import errors
 from holdfast.core.requests import Signal, SignalKind
 from holdfast.log import log
-from holdfast.masking import block_signals
 from holdfast.stores.http.connections import Connection, Unsent
 from holdfast.stores.http.events import EventReader
 from holdfast.stores.http.message import Chunked, Garbled, Head
-from holdfast.stores.listening import FIRST_PAUSE, LONGEST_PAUSE, START, Listening
+from holdfast.stores.listening import ListeningThread
 
 SILENCE = 40.0  # the server says something every 15 s, if only that it is there
 _KINDS = get_args(SignalKind)
@@ -34,8 +32,10 @@ class Goodbye(Exception):
     """The server has ended the stream, for a reason."""
 
 
-class SignalStream(Listening):
+class SignalStream(ListeningThread):
     """Listens for one client on a stream made by *begin*; calls *missed* for what it may not have heard."""
+
+    failures = (Goodbye, errors.HoldfastError, OSError, Garbled, Unsent)
 
     def __init__(
         self, begin: Callable[[], tuple[Connection, Head, bytes]], missed: Callable[[], list[Signal]]
@@ -45,34 +45,10 @@ class SignalStream(Listening):
         self._start()
 
     def _start(self) -> None:
+        super()._start()
         self.address = ""  # where the server that has our stream can be told what we are to hear
-        self._mutex = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._ready = threading.Event()
-        self._stop: socket.socket | None = None
         self._line: Connection | None = None
         self._hearing = threading.Lock()  # while something is read and delivered
-
-    def hang_up_bell(self) -> None:
-        """Have the stream opened, and wait a while for its address."""
-        if self._ready.is_set() or self._listener is None:
-            return
-        with self._mutex:
-            if self._thread is None:
-                # Known only once it runs: an interrupt in between leaves nobody that could be waited for. Of
-                # two that run, the one whose socket nobody has any more ends.
-                ours, theirs = socket.socketpair()
-                thread = threading.Thread(
-                    target=self._run, args=(theirs, self._ready), name="holdfast-listener", daemon=True
-                )
-                try:
-                    thread.start()
-                except RuntimeError:  # no more threads, or the interpreter is ending
-                    ours.close()
-                    theirs.close()
-                    return
-                self._thread, self._stop = thread, ours
-        self._ready.wait(START)
 
     def settle(self) -> None:
         """Wait until all that has come in is delivered. For tests, which count signals."""
@@ -91,35 +67,14 @@ class SignalStream(Listening):
 
     def close(self) -> None:
         """Stop listening."""
-        with self._mutex:
-            thread, self._thread = self._thread, None
-            stop, self._stop = self._stop, None
-            self._ready = threading.Event()
-            self.address = ""
-        if stop is not None:
-            stop.close()  # its other end becomes readable
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout=1.0)
+        super().close()
+        self.address = ""
 
-    def _run(self, stop: socket.socket, ready: threading.Event) -> None:
-        block_signals()
-        pause = FIRST_PAUSE
-        with stop:
-            while True:
-                began = time.monotonic()
-                try:
-                    self._listen_once(stop, ready)
-                    return
-                except Goodbye as reason:
-                    log().info("the server ended the stream of signals, opening another: %s", reason)
-                except (errors.HoldfastError, OSError, Garbled, Unsent) as error:
-                    log().warning("listening for signals failed, trying again: %s", error)
-                ready.set()  # nobody waits for us twice: without signals, heartbeats do
-                if time.monotonic() - began > LONGEST_PAUSE:
-                    pause = FIRST_PAUSE
-                if select.select([stop], [], [], pause * (0.5 + random.random() / 2))[0]:
-                    return
-                pause = min(pause * 2, LONGEST_PAUSE)
+    def _tell(self, error: Exception) -> None:
+        if isinstance(error, Goodbye):
+            log().info("the server ended the stream of signals, opening another: %s", error)
+        else:
+            super()._tell(error)
 
     def _listen_once(self, stop: socket.socket, ready: threading.Event) -> None:
         """Listen until told to stop."""

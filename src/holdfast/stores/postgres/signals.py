@@ -19,15 +19,16 @@ from psycopg import pq
 
 from holdfast.core.requests import Signal, SignalKind
 from holdfast.log import log
-from holdfast.masking import block_signals
-from holdfast.stores.listening import FIRST_PAUSE, LONGEST_PAUSE, START, Listening
+from holdfast.stores.listening import ListeningThread
 from holdfast.stores.postgres.session import channel_of
 
 ECHO = 2.0  # how long our own notification may take; behind a pooler in transaction mode it never comes
 
 
-class Notifications(Listening):
+class Notifications(ListeningThread):
     """Listens for one client, on a connection made by *connect*; without it signals are off."""
+
+    failures = (psycopg.Error, OSError)
 
     def __init__(
         self,
@@ -37,70 +38,18 @@ class Notifications(Listening):
     ) -> None:
         self._connect = connect
         self._close = close
-        self._start(instance)
-
-    def _start(self, instance: str) -> None:
         self._instance = instance
-        self._mutex = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._ready = threading.Event()
-        self._stop: socket.socket | None = None
+        self._start()
 
-    def hang_up_bell(self) -> None:
-        """Have the listener running, and listening."""
-        if self._ready.is_set() or self._connect is None or self._listener is None:
-            return
-        with self._mutex:
-            if self._thread is None:
-                # Known only once it runs: an interrupt in between leaves nobody that could be waited for. Of
-                # two that run, the one whose socket nobody has any more ends.
-                ours, theirs = socket.socketpair()
-                thread = threading.Thread(
-                    target=self._run, args=(theirs, self._ready), name="holdfast-listener", daemon=True
-                )
-                try:
-                    thread.start()
-                except RuntimeError:  # no more threads, or the interpreter is ending
-                    ours.close()
-                    theirs.close()
-                    return
-                self._thread, self._stop = thread, ours
-        self._ready.wait(START)
+    def _can_listen(self) -> bool:
+        return self._connect is not None
 
     def after_fork(self, instance: str) -> None:
         """Forget the parent's listener in a forked child."""
         if self._stop is not None:
             self._stop.close()
-        self._start(instance)
-
-    def close(self) -> None:
-        """Stop listening."""
-        with self._mutex:
-            thread, self._thread = self._thread, None
-            stop, self._stop = self._stop, None
-            self._ready = threading.Event()
-        if stop is not None:
-            stop.close()  # its other end becomes readable
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout=1.0)
-
-    def _run(self, stop: socket.socket, ready: threading.Event) -> None:
-        block_signals()
-        pause = FIRST_PAUSE
-        with stop:
-            while True:
-                began = time.monotonic()
-                try:
-                    self._listen_once(stop, ready)
-                    return
-                except (psycopg.Error, OSError) as error:
-                    log().warning("listening for signals failed, trying again: %s", error)
-                ready.set()  # nobody waits for us twice: without signals, heartbeats do
-                if time.monotonic() - began > LONGEST_PAUSE:
-                    pause = FIRST_PAUSE
-                if _is_readable(stop, pause):
-                    return
-                pause = min(pause * 2, LONGEST_PAUSE)
+        self._instance = instance
+        self._start()
 
     def _listen_once(self, stop: socket.socket, ready: threading.Event) -> None:
         """Listen until told to stop."""
@@ -159,7 +108,3 @@ class Notifications(Listening):
         with suppress(ValueError):  # anybody may notify; it must not end the thread
             kind, key, attempt, expires_in, to = payload.decode().split("\n")
             self.deliver(Signal(cast("SignalKind", kind), key, attempt, float(expires_in), to))
-
-
-def _is_readable(stop: socket.socket, timeout: float) -> bool:
-    return bool(select.select([stop], [], [], timeout)[0])

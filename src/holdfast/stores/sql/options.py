@@ -8,18 +8,9 @@ from urllib.parse import unquote
 
 from holdfast.core.data import data
 from holdfast.errors import SettingsError
+from holdfast.stores.base import YES
 
 _NAME = re.compile(r"^[a-z_][a-z0-9_]{0,39}$")
-_YES = {
-    "on": True,
-    "yes": True,
-    "true": True,
-    "1": True,
-    "off": False,
-    "no": False,
-    "false": False,
-    "0": False,
-}
 
 
 @data
@@ -57,9 +48,9 @@ def split_url(url: str) -> tuple[str, ServerOptions]:
             prefix=_name(ours.get("prefix", "holdfast_")),
             schema=_name(ours["schema"]) if "schema" in ours else None,
             listen=ours.get("listen"),
-            signals=_YES[ours.get("signals", "on").lower()],
-            pooler=_YES[ours.get("pooler", "off").lower()],
-            apply_schema=_YES[ours.get("apply_schema", "off").lower()],
+            signals=YES[ours.get("signals", "on").lower()],
+            pooler=YES[ours.get("pooler", "off").lower()],
+            apply_schema=YES[ours.get("apply_schema", "off").lower()],
         )
     except (ValueError, KeyError) as error:
         raise SettingsError(f"an option in the url is no good: {error}") from error
