@@ -86,6 +86,8 @@ def test_ls_json_has_all_there_is(locks):
         "waiting": 0,
         "mode": "exclusive",
         "permits": 0,
+        "taken": 0,
+        "operation": False,
         "holder": {
             "owner": "me",
             "host": os.uname().nodename,
@@ -248,7 +250,7 @@ def test_schema_is_looked_at_made_and_dropped(url, tmp_path):
     assert "version 1, up to date" in output("schema", "apply")
     assert "CREATE TABLE holdfast_locks" in output("schema", "print")
     assert holdfast("schema", "drop", stdin=subprocess.DEVNULL).returncode == 64
-    assert "dropped 8 tables" in output("schema", "drop", "--yes")
+    assert "dropped 9 tables" in output("schema", "drop", "--yes")
     assert "no holdfast tables" in output("schema", "status")
 
 
