@@ -14,7 +14,7 @@ from holdfast.testing.conformance import CLIENT
 from holdfast.testing.serving import ServerThread, settled
 from tests.conformance.serving import settings
 
-SEEDS = 6
+SEEDS = 4
 STEPS = 200
 
 

@@ -11,9 +11,19 @@ from tests.faults.processes import House
 from tests.servers.lock_server import LockServer
 
 SERVERS = ["postgres", *(["mariadb"] if "mysql" in _BUILT_IN else [])]
-
-
 STORES = ["sqlite", *SERVERS]
+
+# What a process does when it is interrupted, forks or leaves does not depend on what is behind its server:
+# these are tried with a server over SQLite. All others, with one over every store.
+OF_THE_CLIENT = ("test_bad_moments", "test_forking", "test_interrupting", "test_leaving")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Try each test of processes on every store, directly and through a lock server."""
+    if "url" in metafunc.fixturenames and not hasattr(metafunc.module, "url"):  # some have one of their own
+        alike = metafunc.module.__name__.rpartition(".")[2] in OF_THE_CLIENT
+        served = [f"http-{kind}" for kind in (STORES[:1] if alike else STORES)]
+        metafunc.parametrize("url", [*STORES, *served], indirect=True)
 
 
 def fresh(request: pytest.FixtureRequest, kind: str, folder: Path) -> str:
@@ -30,7 +40,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return fresh(request, request.param, tmp_path)
 
 
-@pytest.fixture(params=[*STORES, *(f"http-{kind}" for kind in STORES)])
+@pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The same, or the address of a lock server in front of one."""
     way, _, kind = request.param.rpartition("-")

@@ -32,6 +32,7 @@ DEADLOCKS = "core/deadlocks.py"
 EVENTS = "core/events.py"
 
 MEMORY_SUITE = "tests/conformance/test_memory.py::TestMemory"
+SQLITE_SUITE = "tests/conformance/test_sqlite.py::TestSQLite"
 
 
 @dataclass(frozen=True)
@@ -202,6 +203,7 @@ MUTANTS = (
         "Acquire",
         SQL,
         (("ELSE max(l.expires_at, excluded.expires_at) END", "ELSE excluded.expires_at END"),),
+        test=f"{SQLITE_SUITE}::test_asking_again_never_moves_the_end_back[sync]",
     ),
     Mutant(
         "a dead waiter is handed the lock",
@@ -334,6 +336,7 @@ MUTANTS = (
         "10, Sweep",
         BATCH,
         (('            run("raise_floor", token=token)\n', ""),),
+        test=f"{SQLITE_SUITE}::test_tokens_rise_through_a_sweep_even_if_time_went_back[sync]",
     ),
     Mutant(
         "heartbeats come after the ticket's end",
