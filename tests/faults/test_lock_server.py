@@ -35,11 +35,7 @@ CROWD = f"""
         pause = threading.Event()
         with Holdfast(url, settings=locks.settings) as mine:
             while going:
-                try:
-                    lease = mine.acquire(f"key-{{dice.randrange({KEYS})}}", ttl=4)
-                except DeadlockDetected as error:  # of leases whose releases nobody heard
-                    failures.append(str(error))
-                    continue
+                lease = mine.acquire(f"key-{{dice.randrange({KEYS})}}", ttl=4)
                 since = boot_time()
                 pause.wait(dice.random() * 0.01)
                 until = min(boot_time(), lease._kept.trusted_until)
