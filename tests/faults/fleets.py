@@ -15,9 +15,9 @@ from tests.faults.processes import House, Worker, eventually
 KEYS = 3
 THREADS = 4  # and as many tasks
 
-# Half of the processes ask from threads, the other half from tasks. Nobody has two locks, so nobody waits in a
-# circle, unless releases were lost: see `Fleet.check`. Any other error ends a worker and the test: without
-# a timeout, everything that may pass is tried again.
+# Half of the processes ask from threads, the other half from tasks. Nobody has two locks, so nobody waits
+# in a circle, unless releases were lost: see `Fleet.check`. Any other error ends a worker and the test:
+# without a timeout, everything that may pass is tried again.
 TRAFFIC = f"""
     import random
     from holdfast.clock import boot_time

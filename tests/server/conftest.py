@@ -1,11 +1,24 @@
-"""Tests of the server may be coroutines: each has an event loop of its own."""
+"""Tests of the server: they may be coroutines, each with its own event loop; and the stores behind it."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+from pathlib import Path
 
 import pytest
+
+from tests.server.streaming import STORES, fresh
+
+
+@pytest.fixture(params=STORES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return fresh(request, tmp_path, request.param)
+
+
+@pytest.fixture
+def memory(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return fresh(request, tmp_path)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -25,7 +25,6 @@ from holdfast.server.streams.feed import EventHub
 from holdfast.server.streams.sse import Heartbeats
 from tests.server.streaming import (
     ANYTHING,
-    STORES,
     Faulty,
     Peer,
     Reader,
@@ -39,19 +38,9 @@ from tests.server.streaming import (
 )
 
 
-@pytest.fixture(params=STORES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return fresh(request, tmp_path, request.param)
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return fresh(request, tmp_path, request.param)
-
-
-@pytest.fixture
-def memory(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return fresh(request, tmp_path)
 
 
 class Watching:

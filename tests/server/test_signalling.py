@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
-
-import pytest
 
 from holdfast.core.requests import Break, Client, Queued, Release
 from holdfast.server.admission.access import Principal
@@ -17,26 +14,14 @@ from holdfast.server.streams.sse import Heartbeats
 from holdfast.server.streams.waiting import Waiting
 from tests.server.streaming import (
     ANYTHING,
-    STORES,
     Peer,
     asking,
     eventually,
-    fresh,
     opened,
     serving,
     somebody,
     take,
 )
-
-
-@pytest.fixture(params=STORES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return fresh(request, tmp_path, request.param)
-
-
-@pytest.fixture
-def memory(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return fresh(request, tmp_path)
 
 
 def connect(streams: SignalStreams, principal: Principal = ANYTHING, **client: Any) -> Peer:

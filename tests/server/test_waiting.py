@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,12 +30,10 @@ from holdfast.server.http.message import Stream
 from holdfast.server.streams.sse import Heartbeats
 from holdfast.server.streams.waiting import Waiting
 from tests.server.streaming import (
-    STORES,
     Faulty,
     Peer,
     asking,
     eventually,
-    fresh,
     opened,
     serving,
     somebody,
@@ -48,16 +45,6 @@ from tests.server.streaming import (
 PUSHED = Settings(heartbeat=500.0, claim=1000.0, patience=2000.0)
 # And with these nobody needs to be woken.
 BEATING = Settings(heartbeat=0.02, claim=5.0, patience=20.0)
-
-
-@pytest.fixture(params=STORES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return fresh(request, tmp_path, request.param)
-
-
-@pytest.fixture
-def memory(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return fresh(request, tmp_path)
 
 
 class Waiters:
