@@ -163,6 +163,42 @@ class OperationFailed(HoldfastError, RuntimeError):
         super().__init__(f"{key!r} was given up: its last {len(failures)} attempts have failed{last}")
 
 
+class InstanceLost(HoldfastError):
+    """This instance is not part of the cluster any more: its heartbeats were missed, or it has left.
+
+    Whatever was assigned to it is lost with it. Join again to go on.
+    """
+
+    def __init__(self, id: str, reason: str) -> None:
+        self.id = id
+        self.reason = reason
+        super().__init__(f"instance {id!r} is lost: {reason}; join again to go on")
+
+
+class WorkEnded(HoldfastError, RuntimeError):
+    """The work has completed or failed already. With ``again=True`` it is begun anew."""
+
+    def __init__(self, key: str, state: str, text: str = "") -> None:
+        self.key = key
+        self.state = state
+        self.text = text
+        shown = text if len(text) <= 200 else f"{text[:200]}…"
+        super().__init__(
+            f"{key!r} has {state} already{f' ({shown})' if shown else ''}; again=True begins it anew"
+        )
+
+
+class AtCapacity(HoldfastError, RuntimeError):
+    """The instance has as much work as it said it can have at a time."""
+
+    def __init__(self, id: str, capacity: int) -> None:
+        self.id = id
+        self.capacity = capacity
+        super().__init__(
+            f"instance {id!r} has {capacity} assignments, which is its capacity: finish some first"
+        )
+
+
 class Closed(HoldfastError, RuntimeError):
     """The client was used after it was closed."""
 
@@ -253,6 +289,9 @@ CODES: dict[type[HoldfastError], tuple[int, int]] = {
     CapacityMismatch: (78, 409),
     DeadlockDetected: (75, 409),
     OperationFailed: (71, 409),
+    InstanceLost: (76, 410),
+    WorkEnded: (78, 409),
+    AtCapacity: (75, 409),
     Closed: (70, 503),
     InvalidKey: (64, 422),  # EX_USAGE
     SettingsError: (64, 422),

@@ -19,11 +19,32 @@ EventKind = Literal[
     "downgraded",
     "resized",
     "deadlocked",
+    # of work
+    "assigned",
+    "returned",
+    "abandoned",
+    # of instances
+    "joined",
+    "draining",
+    "left",
+    "died",
 ]
 HistoryLevel = Literal["none", "notable", "all"]
 
 NOTABLE: frozenset[EventKind] = frozenset(
-    {"expired", "broken", "completed", "failed", "resized", "deadlocked"}
+    {
+        "expired",
+        "broken",
+        "completed",
+        "failed",
+        "resized",
+        "deadlocked",
+        "abandoned",
+        "joined",
+        "draining",
+        "left",
+        "died",
+    }
 )
 HISTORY_LEVELS: tuple[HistoryLevel, ...] = ("none", "notable", "all")
 

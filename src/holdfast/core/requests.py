@@ -17,7 +17,7 @@ A_co = TypeVar("A_co", covariant=True)
 Why = Literal["already", "expired", "taken over", "broken", "unknown", "free"]
 LockState = Literal["held", "expired", "free"]
 Refusal = Literal["upgrade", "capacity", "take", "holds", "free"]
-SignalKind = Literal["granted", "head", "lost", "over"]
+SignalKind = Literal["granted", "head", "lost", "over", "work"]
 
 DEFAULT_LIMIT = 64
 MOST_SHOWN = 100  # holders, or waiters, when one lock is inspected

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from holdfast.core.access import AccessToken
+from holdfast.core.cluster import InstanceState, Join, WorkState, WorkView
 from holdfast.core.data import replace
 from holdfast.core.events import Event
 from holdfast.core.family import Failure, Mode, Terms, fits
@@ -227,6 +228,74 @@ class Lock:
         ]
 
 
+class Instance:
+    """Somebody who has joined a cluster."""
+
+    __slots__ = ("asked_at", "beat_at", "claims", "client", "end", "joined_at", "request", "state", "wants")
+
+    def __init__(self, request: Join, now: int) -> None:
+        self.request = request
+        self.client = request.client
+        self.state: InstanceState = "alive"
+        self.joined_at = self.beat_at = self.asked_at = now
+        self.end = now + micros(request.ttl)
+        self.claims = 0  # the number of the last
+        self.wants: tuple[str, ...] = ()
+
+    def seen_at(self, now: int) -> InstanceState:
+        """Return the state at an instant, whether or not anybody has declared it."""
+        return "dead" if self.state in ("alive", "draining") and self.end <= now else self.state
+
+
+class Work:
+    """Something to be done for a key."""
+
+    __slots__ = (
+        "assigned_at",
+        "attempt",
+        "claim",
+        "data",
+        "due",
+        "instance",
+        "key",
+        "max_tries",
+        "offered_at",
+        "state",
+        "text",
+        "token",
+        "tries",
+    )
+
+    def __init__(self, key: str, data: str, max_tries: int, now: int, due: int) -> None:
+        self.key = key
+        self.data = data
+        self.max_tries = max_tries
+        self.offered_at = now
+        self.due = due
+        self.state: WorkState = "offered"
+        self.text = ""
+        self.tries = self.token = 0
+        self.instance = self.attempt = ""
+        self.claim = 0  # the number of the claim that took it
+        self.assigned_at: int | None = None
+
+    def view(self) -> WorkView:
+        """Return the work as others may see it."""
+        return WorkView(
+            self.key,
+            self.state,
+            self.data,
+            self.text,
+            self.tries,
+            self.max_tries,
+            self.instance,
+            self.token,
+            self.offered_at / 1e6,
+            None if self.assigned_at is None else self.assigned_at / 1e6,
+            self.due / 1e6,
+        )
+
+
 def _by_grant(item: tuple[str, Hold]) -> tuple[int, str]:
     attempt, hold = item
     return hold.token, attempt
@@ -296,6 +365,9 @@ class World:
         self.places = 0  # how many were given
         self.access: dict[str, AccessToken] = {}  # by id
         self.access_mutex = threading.Lock()
+        self.instances: dict[str, Instance] = {}  # by id
+        self.works: dict[str, Work] = {}  # by key
+        self.cluster_mutex = threading.Lock()  # of these two; taken before any shard's
         self.feed_mutex = threading.Lock()  # taken before any shard's
 
     def shard(self, key: str) -> Shard:

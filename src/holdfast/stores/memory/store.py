@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from holdfast.core import cluster as c
 from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess
 from holdfast.core.requests import (
     Acquire,
@@ -35,12 +36,15 @@ from holdfast.errors import SettingsError
 from holdfast.stores.base import Listener, StoreOptions, Traits, one_by_one
 from holdfast.stores.memory.access import Admitting
 from holdfast.stores.memory.acquiring import Acquiring
+from holdfast.stores.memory.assigning import Assigning
 from holdfast.stores.memory.changing import Changing
+from holdfast.stores.memory.claiming import Claiming
 from holdfast.stores.memory.feed import Watching
-from holdfast.stores.memory.leaving import Leaving
+from holdfast.stores.memory.instances import Membership
 from holdfast.stores.memory.looking import Looking
 from holdfast.stores.memory.renewing import Renewing
 from holdfast.stores.memory.state import Post, World
+from holdfast.stores.memory.surveying import Surveying
 from holdfast.stores.memory.sweeping import Sweeping
 
 if TYPE_CHECKING:
@@ -68,7 +72,19 @@ def _world_of(name: str) -> World:
         return _shared.setdefault((os.getpid(), name), World())
 
 
-class MemoryStore(Acquiring, Leaving, Changing, Renewing, Looking, Watching, Sweeping, Admitting):
+class MemoryStore(
+    Acquiring,
+    Changing,
+    Renewing,
+    Looking,
+    Watching,
+    Sweeping,
+    Admitting,
+    Membership,
+    Claiming,
+    Assigning,
+    Surveying,
+):
     """See the module. One object a client; they may share a world."""
 
     traits = Traits(durable=False, signals=True, blocking=False, repeats=False)
@@ -94,6 +110,18 @@ class MemoryStore(Acquiring, Leaving, Changing, Renewing, Looking, Watching, Swe
             GrantAccess: self._grant_access,
             RevokeAccess: self._revoke_access,
             ListAccess: self._list_access,
+            c.Join: self._join,
+            c.Heartbeat: self._heartbeat,
+            c.Leave: self._leave,
+            c.ListInstances: self._list_instances,
+            c.Offer: self._offer,
+            c.Claim: self._claim,
+            c.Assign: self._assign,
+            c.Finish: self._finish,
+            c.Forget: self._forget,
+            c.InspectWork: self._inspect_work,
+            c.ListWork: self._list_work,
+            c.CountWork: self._count_work,
         }
 
     def open(self) -> None:

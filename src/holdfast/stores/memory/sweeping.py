@@ -31,6 +31,7 @@ class Sweeping(Settling):
                         del shard.ended[name]
                         ended += 1
         self._forget_access(now, limit)
+        gone = self._forget_cluster(now, micros(request.keep_history), micros(request.idle), limit)
         history = self._forget_events(now - micros(request.keep_history), limit)
         walk = sorted(k for shard in self._world.shards for k in list(shard.locks) if k > request.after)
         after: str | None = request.after
@@ -49,7 +50,7 @@ class Sweeping(Settling):
             after = key
         else:
             # Even if all keys were seen, there may be more of what is over.
-            after = after if len(walk) > limit or limit in (expired, ended, history) else None
+            after = after if len(walk) > limit or limit in (expired, ended, history, *gone) else None
         return Swept(expired, tickets, locks, ended, history, after)
 
     def _drop_dead_tickets(self, shard: Shard, lock: Lock, limit: int, now: int, post: Post) -> int:
@@ -64,6 +65,24 @@ class Sweeping(Settling):
         with self._world.access_mutex:
             for number in [number for number, token in access.items() if has_ended(token, now)][:limit]:
                 del access[number]
+
+    def _forget_cluster(self, now: int, keep: int, idle: int, limit: int) -> tuple[int, int]:
+        """Forget work that has ended, and instances that are gone; return how many of each."""
+        works, instances = self._world.works, self._world.instances
+        with self._world.cluster_mutex:
+            ended = [
+                w.key for w in works.values() if w.state in ("completed", "failed") and w.due <= now - keep
+            ][:limit]
+            for key in ended:
+                del works[key]
+            gone = [
+                id
+                for id, each in instances.items()
+                if each.seen_at(now) in ("left", "dead") and each.end <= now - idle
+            ][:limit]
+            for id in gone:
+                del instances[id]
+            return len(ended), len(gone)
 
     def _forget_events(self, before: int, limit: int) -> int:
         """Forget events from *before* or earlier, also in the feed; return how many."""

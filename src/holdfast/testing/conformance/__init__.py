@@ -29,31 +29,44 @@ from __future__ import annotations
 import pytest
 
 _MODULES = (
+    "abandoning",
     "acquiring",
     "addressing",
     "admitting",
     "asking",
+    "asking_cluster",
+    "assigning",
     "being",
     "breaking",
+    "calling",
+    "claiming",
+    "contending",
     "deadlocking",
     "delaying",
     "downgrading",
     "fencing",
+    "finishing",
     "grouping",
     "handing_over",
     "holding",
+    "joining",
     "keeping_promises",
+    "keeping_work",
     "looking",
     "mixing",
     "naming",
+    "offering",
     "operating",
     "permitting",
     "queueing",
+    "racing",
     "releasing",
     "remembering",
     "renewing",
     "sharing",
     "signalling",
+    "spreading",
+    "surveying",
     "sweeping",
     "watching",
     "withdrawing",
@@ -63,6 +76,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
 # ruff: noqa: E402 - after the line above, or it would come too late
 from holdfast.stores.base import Store
+from holdfast.testing.conformance.abandoning import Abandoning
 from holdfast.testing.conformance.acquiring import Acquiring
 from holdfast.testing.conformance.addressing import Addressing
 from holdfast.testing.conformance.admitting import Admitting
@@ -73,27 +87,38 @@ from holdfast.testing.conformance.asking import (
     AsyncAdapter,
     MakeStore,
 )
+from holdfast.testing.conformance.assigning import Assigning
 from holdfast.testing.conformance.being import Being
 from holdfast.testing.conformance.breaking import Breaking
+from holdfast.testing.conformance.calling import Calling
+from holdfast.testing.conformance.claiming import Claiming
+from holdfast.testing.conformance.contending import Contending
 from holdfast.testing.conformance.deadlocking import Deadlocking
 from holdfast.testing.conformance.delaying import Delaying
 from holdfast.testing.conformance.downgrading import Downgrading
 from holdfast.testing.conformance.fencing import Connect, Fencing
+from holdfast.testing.conformance.finishing import Finishing
 from holdfast.testing.conformance.grouping import Grouping
 from holdfast.testing.conformance.handing_over import HandingOver
 from holdfast.testing.conformance.holding import Holding
+from holdfast.testing.conformance.joining import Joining
 from holdfast.testing.conformance.keeping_promises import KeepingPromises
+from holdfast.testing.conformance.keeping_work import KeepingWork
 from holdfast.testing.conformance.looking import Looking
 from holdfast.testing.conformance.mixing import Mixing
 from holdfast.testing.conformance.naming import Naming
+from holdfast.testing.conformance.offering import Offering
 from holdfast.testing.conformance.operating import Failing, Operating
 from holdfast.testing.conformance.permitting import Permitting, Resizing
 from holdfast.testing.conformance.queueing import Queueing
+from holdfast.testing.conformance.racing import Racing
 from holdfast.testing.conformance.releasing import Releasing
 from holdfast.testing.conformance.remembering import Remembering
 from holdfast.testing.conformance.renewing import Renewing
 from holdfast.testing.conformance.sharing import Sharing
 from holdfast.testing.conformance.signalling import Signalling
+from holdfast.testing.conformance.spreading import Spreading
+from holdfast.testing.conformance.surveying import Surveying
 from holdfast.testing.conformance.sweeping import Sweeping
 from holdfast.testing.conformance.watching import Watching
 from holdfast.testing.conformance.withdrawing import Withdrawing
@@ -135,9 +160,21 @@ class StoreConformance(
     Signalling,
     Addressing,
     Admitting,
+    Joining,
+    Offering,
+    Claiming,
+    Spreading,
+    Assigning,
+    Finishing,
+    Abandoning,
+    Contending,
+    Surveying,
+    Calling,
+    Racing,
     Grouping,
     Being,
     KeepingPromises,
+    KeepingWork,
 ):
     """The whole suite. Override `make_store`."""
 

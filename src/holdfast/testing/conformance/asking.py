@@ -50,6 +50,7 @@ from holdfast.core.requests import (
     Withdrawn,
 )
 from holdfast.stores.base import Listener, Store, Traits
+from holdfast.testing.conformance.asking_cluster import ClusterAsker
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -75,7 +76,7 @@ class MakeStore(Protocol):
     def __call__(self, client: Client = CLIENT, history: HistoryLevel = "notable") -> Store: ...
 
 
-class Asker:
+class Asker(ClusterAsker):
     """Asks one store, with defaults for whatever a test does not care about.
 
     An attempt is its own owner unless *owner* is given: only tests of re-entry share one.
