@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.cluster import Claim, Claimed
 from holdfast.core.requests import Acquire, Granted, Release, Released
 from holdfast.stores.base import Store, StoreOptions
 from holdfast.stores.memory import MemoryStore
@@ -42,6 +43,20 @@ def test_sqlite_answers_groups_as_memory_answers_one_after_the_other(
         sqlite.close()
 
 
+@pytest.mark.parametrize("groups", [1, 16])
+@pytest.mark.parametrize("history", ["all", "notable"])
+def test_sqlite_answers_about_clusters_as_memory_does(tmp_path: Path, history, groups: int) -> None:
+    """Instances and their work, beside locks of the same keys."""
+    options = StoreOptions(CLIENT, history)
+    for seed in range(BLOCK):
+        sqlite = SQLiteStore(tmp_path / f"{seed}.db", options)
+        sqlite.open()
+        steps = STEPS if groups == 1 else STEPS // 8
+        memory = MemoryStore(options)
+        compare(memory, sqlite, seed=seed, steps=steps, client=CLIENT, groups=groups, about="cluster")
+        sqlite.close()
+
+
 class Wrong(MemoryStore):
     """A store with a mistake in it."""
 
@@ -56,6 +71,8 @@ class Wrong(MemoryStore):
                 return Granted(answer.token + 1, answer.expires_in, answer.holds)
             case "release", Release(), Released(next=None):
                 return Released(answer.holds, next="nobody")
+            case "claim", Claim(number=number), Claimed(works=works) if works and number > 1:
+                return Claimed(works[:-1], answer.again_in)
         return answer
 
     def listen(self, listener) -> None:
@@ -76,17 +93,23 @@ def test_a_difference_is_reported_with_what_it_takes_to_replay_it(mistake: str) 
     assert 1 <= past.count(" -> ") <= 5
 
 
+def test_a_difference_about_clusters_is_reported() -> None:
+    with pytest.raises(AssertionError, match="the stores disagree"):
+        compare(MemoryStore(StoreOptions(CLIENT)), Wrong("claim"), seed=7, client=CLIENT, about="cluster")
+
+
 def test_a_difference_in_a_group_is_reported() -> None:
     with pytest.raises(AssertionError, match="the stores disagree"):
         compare(MemoryStore(StoreOptions(CLIENT)), Wrong("token"), seed=7, client=CLIENT, groups=8)
 
 
-def test_the_same_seed_asks_the_same_questions() -> None:
+@pytest.mark.parametrize("about", ["locks", "cluster"])
+def test_the_same_seed_asks_the_same_questions(about) -> None:
     """Else a difference could not be replayed."""
     asked: list[list[object]] = [[], []]
     for log in asked:
         store = MemoryStore(StoreOptions(CLIENT))
         execute = store.execute
         store.execute = lambda request, log=log, execute=execute: (log.append(request), execute(request))[1]
-        compare(store, MemoryStore(StoreOptions(CLIENT)), seed=3, steps=200, client=CLIENT)
+        compare(store, MemoryStore(StoreOptions(CLIENT)), seed=3, steps=200, client=CLIENT, about=about)
     assert asked[0] == asked[1]

@@ -16,12 +16,13 @@ STEPS = 250
 
 @pytest.mark.parametrize("history", ["all", "notable"])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_postgres_answers_as_memory_does(postgres_locks: str, history, seed: int) -> None:
+@pytest.mark.parametrize("about", ["locks", "cluster"])
+def test_postgres_answers_as_memory_does(postgres_locks: str, history, seed: int, about) -> None:
     """At the level all every grant takes the slow path, at notable the fast ones are taken."""
     options = StoreOptions(CLIENT, history)
     store = open_store(postgres_locks, options)
     store.open()
     try:
-        compare(MemoryStore(options), store, seed=1000 + seed, steps=STEPS, client=CLIENT)
+        compare(MemoryStore(options), store, seed=1000 + seed, steps=STEPS, client=CLIENT, about=about)
     finally:
         store.close()

@@ -14,32 +14,33 @@ from holdfast.testing.conformance import CLIENT
 from holdfast.testing.serving import ServerThread, settled
 from tests.conformance.serving import settings
 
-SEEDS = 4
+SEEDS = 3
 STEPS = 200
 
 
-def compare_behind(url: str, history, seed: int) -> None:
+def compare_behind(url: str, history, seed: int, about) -> None:
     options = StoreOptions(CLIENT, history)
     with ServerThread(settings(url, history)) as serving:
         store = settled(open_store(serving.server.url, options))
         store.open()
         try:
-            compare(MemoryStore(options), store, seed=seed, steps=STEPS, client=CLIENT)
+            compare(MemoryStore(options), store, seed=seed, steps=STEPS, client=CLIENT, about=about)
         finally:
             store.close()
 
 
 @pytest.mark.parametrize("history", ["all", "notable"])
+@pytest.mark.parametrize("about", ["locks", "cluster"])
 @pytest.mark.parametrize("seed", range(2000, 2000 + SEEDS))
 class TestAServerAnswersAsMemoryDoes:
-    def test_over_memory(self, history, seed: int) -> None:
-        compare_behind(f"memory://compared-{history}-{seed}", history, seed)
+    def test_over_memory(self, history, seed: int, about) -> None:
+        compare_behind(f"memory://compared-{history}-{seed}-{about}", history, seed, about)
 
-    def test_over_sqlite(self, tmp_path: Path, history, seed: int) -> None:
-        compare_behind(f"sqlite:///{tmp_path}/locks.db", history, seed)
+    def test_over_sqlite(self, tmp_path: Path, history, seed: int, about) -> None:
+        compare_behind(f"sqlite:///{tmp_path}/locks.db", history, seed, about)
 
-    def test_over_postgres(self, postgres_locks: str, history, seed: int) -> None:
-        compare_behind(postgres_locks, history, seed)
+    def test_over_postgres(self, postgres_locks: str, history, seed: int, about) -> None:
+        compare_behind(postgres_locks, history, seed, about)
 
-    def test_over_mysql(self, mariadb_locks: str, history, seed: int) -> None:
-        compare_behind(mariadb_locks, history, seed)
+    def test_over_mysql(self, mariadb_locks: str, history, seed: int, about) -> None:
+        compare_behind(mariadb_locks, history, seed, about)

@@ -27,14 +27,25 @@ def test_mysql_answers_as_memory_does(mariadb_locks: str, history, seed: int) ->
     mysql.close()
 
 
+@pytest.mark.parametrize("history", ["all", "notable"])
+@pytest.mark.parametrize("seed", range(SEEDS // 2))
+def test_mysql_answers_about_clusters_as_memory_does(mariadb_locks: str, history, seed: int) -> None:
+    options = StoreOptions(CLIENT, history)
+    mysql = open_store(mariadb_locks, options)
+    mysql.open()
+    compare(MemoryStore(options), mysql, seed=seed, steps=STEPS, client=CLIENT, about="cluster")
+    mysql.close()
+
+
+@pytest.mark.parametrize("about", ["locks", "cluster"])
 @pytest.mark.parametrize("seed", range(SEEDS, SEEDS + 3))
-def test_so_it_does_through_an_engine(mariadb_locks: str, seed: int) -> None:
+def test_so_it_does_through_an_engine(mariadb_locks: str, seed: int, about) -> None:
     """SQLAlchemy connects with FOUND_ROWS: rows that an UPDATE finds count as changed. It must not matter."""
     url = urlsplit(mariadb_locks)
     engine = sqlalchemy.create_engine(f"mysql+pymysql://{url.netloc}{url.path}")
     options = StoreOptions(CLIENT)
     mysql = from_engine(engine, options)
     mysql.open()
-    compare(MemoryStore(options), mysql, seed=seed, steps=STEPS, client=CLIENT)
+    compare(MemoryStore(options), mysql, seed=seed, steps=STEPS, client=CLIENT, about=about)
     mysql.close()
     engine.dispose()

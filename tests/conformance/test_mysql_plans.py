@@ -29,6 +29,10 @@ OWN = {
 }
 OWN |= {"delete_signals", "signal_granted"}
 POSTGRES_OWN = {"notify", "notify_winner", "join_queue"}
+# The fast way of a claim, which is another one on each.
+OWN |= {"claim_note", "claim_noted", "claim_pick", "claim_locks", "claim_new", "claim_free", "claim_want"}
+OWN |= {"claim_works"}
+POSTGRES_OWN |= {"claim_works", "want_work"}
 
 PREFIX = "big_"
 ROWS = 20_000
@@ -48,8 +52,17 @@ INSERT INTO holdfast_holds
 SELECT concat('key-', seq), 'a', concat('o-', seq % 100), 1, NULL, 1, 1, 1, 'i', 'h', 1 FROM seq_1_to_{ROWS};
 INSERT INTO holdfast_outcomes SELECT concat('key-', seq), 1, 1, 'null', seq FROM seq_1_to_{ROWS};
 INSERT INTO holdfast_access SELECT concat('id-', seq), 'ci', '0', '[]', 1, seq FROM seq_1_to_{ROWS};
+INSERT INTO holdfast_instances
+SELECT concat('id-', seq), 'w', 'h', 1, 'i', '1', 8, elt(seq % 2 + 1, 'alive', 'left'), 1, 1, seq, 0, seq,
+       NULL
+  FROM seq_1_to_{ROWS};
+INSERT INTO holdfast_work (work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt,
+                           token, claim, offered_at)
+SELECT concat('job:', seq), 'job', elt(seq % 4 + 1, 'offered', 'assigned', 'completed', 'failed'), seq,
+       'null', '', 0, 0, concat('id-', seq % 50), '', 0, 1, 1
+  FROM seq_1_to_{ROWS};
 ANALYZE TABLE holdfast_locks, holdfast_tickets, holdfast_ended, holdfast_history, holdfast_holds,
-  holdfast_outcomes, holdfast_access
+  holdfast_outcomes, holdfast_access, holdfast_instances, holdfast_work
 """
 
 GIVEN = {
@@ -59,12 +72,18 @@ GIVEN = {
     "keys": json.dumps(["key-1", "锁", "🔒"]), "owners": json.dumps(["o-1", "锁"]),
     "leases": json.dumps([{"place": 0, "key": "key-1", "attempt": "a-1", "token": 1, "ttl": 5}]),
     "tickets": json.dumps([{"place": 0, "key": "key-1", "attempt": "b-1", "patience": 5}]),
+    "works": json.dumps([{"key": "job:1", "type": "job", "attempt": "a-1", "due": 5, "data": "null"}]),
+    "types": json.dumps(["job", "task"]), "each_type": "job", "wanted": "\njob\n", "type": "job",
+    "data": "null", "text": "", "name": "w", "address": "i", "version": "1",
 }  # fmt: skip
+LISTS = {"claim_locks", "claim_free", "claim_works"}  # these have lists of keys and no JSON
+LISTED = "'job:1', 'job:2'"
 EXPLAINED = re.compile(r"\(?(SELECT|UPDATE|DELETE|INSERT)\b")
 # What is read whole: one row, or rows that are made of JSON.
-WHOLE = {"a", "k", "t", "<derived2>", "<union1,2>", "found"}
-SORTED = {"read_holds"}  # all of one key, which is the point of it
-ALL = {"list_access"}  # all there are is what it is for
+WHOLE = {"a", "k", "t", "<derived2>", "<union1,2>", "<union1,2,3,4>", "found"}
+# All of one key, which is the point of it; who has died since the last look; who waits for work.
+SORTED = {"read_holds", "dead_instances", "wanting"}
+ALL = {"list_access", "count_work"}  # all there are is what it is for
 
 
 @pytest.fixture(scope="module")
@@ -75,21 +94,32 @@ def big(mariadb_database: tuple) -> Iterator[MySQLSession]:
     session.script("SET SESSION max_statement_time = 0")
     session.script(store.named(FILL.strip()))
     session.script("SELECT group_concat(hex('key-1')) INTO @holdfast_never")
-    session.script("SET @holdfast_due = '0', @holdfast_idle = '1', @holdfast_now = 1")
+    session.script("SET @holdfast_due = '0', @holdfast_idle = '1', @holdfast_now = 1, @holdfast_known = 0")
+    session.script(
+        "SET @holdfast_new = '1', @holdfast_over = '1', @holdfast_again = '1', @holdfast_taken = '1'"
+    )
+    session.script("SELECT group_concat(hex('id-1')) INTO @holdfast_gone")
+    session.script(f"SET @holdfast_works = '{GIVEN['works']}', @holdfast_free = '1', @holdfast_mine = '1'")
     yield session
     store.tables().drop()
     session.close()
     store.close()
 
 
-def plan(session: MySQLSession, name: str) -> list[tuple]:
+def plan(session: MySQLSession, name: str, now: str = "5") -> list[tuple]:
     """Return (table, type, index, rows, extra) of every table that a statement reads, in all its parts."""
-    text = re.sub(r"\bholdfast_(?=[a-z]+\b)(?!now|due|idle|never)", PREFIX, STATEMENTS[name])
+    text = re.sub(r"(?<!@)\bholdfast_(?=[a-z]+\b)", PREFIX, STATEMENTS[name])
     quote = session._connection.escape
-    given = {"now": 5, **GIVEN}
+    given = dict(GIVEN)
     if name == "feed_read":
         given["after"] = 7
-    text = re.sub(r":([a-z_]+)", lambda match: quote(given.get(match[1], 1)), text)
+    literals = {key: quote(value) for key, value in given.items()}
+    if name in LISTS:
+        literals |= {"keys": LISTED, "free": LISTED}
+    if name == "list_work_of":
+        literals["state"] = "NULL"
+    literals["now"] = now
+    text = re.sub(r":([a-z_]+)", lambda match: literals.get(match[1], "1"), text)
     lines = []
     for part in text.split(";\n"):
         part = re.sub(r"\s+INTO @\w+(,\s+@\w+)*", "", part)
@@ -147,11 +177,49 @@ def test_no_statement_reads_a_whole_table(big, name):
         ("acquire", "l", "PRIMARY"),
         ("release", "big_locks", "PRIMARY"),
         ("write_lock", "big_locks", "PRIMARY"),
+        ("dead_instances", "big_instances", "by_state"),
+        ("count_living", "big_instances", "by_state"),
+        ("delete_instances", "big_instances", "by_state"),
+        ("read_instance", "big_work", "by_instance"),
+        ("list_instances", "w", "by_instance"),
+        ("claimed_before", "w", "by_instance"),
+        ("works_of", "big_work", "by_instance"),
+        ("list_work", "big_work", "PRIMARY"),
+        ("list_work_of", "big_work", "by_instance"),
+        ("due_assigned", "w", "by_due"),
+        ("pick_work", "w", "by_due"),
+        ("next_due", "w", "by_due"),
+        ("claim_pick", "big_work", "by_due"),
+        ("claim_note", "w", "by_instance"),
+        ("claim_works", "big_work", "PRIMARY"),
+        ("claim_free", "big_locks", "PRIMARY"),
+        ("claim_locks", "l", "PRIMARY"),
+        ("claim_locks", "p", "by_token"),
+        ("take_locks", "l", "PRIMARY"),
+        ("take_locks", "p", "by_token"),
+        ("take_works", "w", "PRIMARY"),
+        ("delete_works", "big_work", "by_end"),
     ],
 )
 def test_a_statement_uses_the_index_made_for_it(big, name, table, index):
     lines = plan(big, name)
     assert (table, index) in {(found, key) for found, _, key, _, _ in lines}, lines
+
+
+@pytest.mark.parametrize("name", ["pick_work", "due_assigned", "claim_pick"])
+def test_claims_read_no_more_work_than_they_take(big, name):
+    """The first that are due, by the index in its order: what is read is locked, and others pass it over.
+
+    An instant that is compared with must be one that the index can be searched by; a clock is not.
+    """
+    for now in ("5", "NULL"):
+        ((_, kind, index, _, extra), *_) = [
+            line
+            for line in plan(big, name, now=now)
+            if line[0] in ("w", "big_work") and "away" not in line[4]
+        ]
+        assert (kind, index) == ("range", "by_due"), (kind, index, extra)
+        assert "filesort" not in extra, extra
 
 
 def test_a_whole_table_would_be_noticed(big):

@@ -18,8 +18,11 @@ from holdfast.stores.postgres.store import SQL
 ROWS = 1_000_000
 CONTROL = {"begin", "commit", "commit_lazily", "rollback", "notify", "now", "schema_version", "store_id"}
 PAGES = {"list", "list_by_owner", "sweep_walk", "sweep_expired", "history", "queue_head", "all_tickets"}
-PAGES |= {"feed_new", "feed_read"}
-COUNTS = {"count_held"}  # by hand, before the tables are dropped
+PAGES |= {"feed_new", "feed_read", "list_instances", "list_work", "list_work_of", "works_of", "next_due"}
+STATES = "ARRAY['offered', 'assigned', 'completed', 'failed']"
+ABOUT_INSTANCES = ("name", "host", "pid", "address", "version", "capacity", "joined_at", "beat_at")
+ABOUT_INSTANCES += ("asked_at", "expires_at")
+COUNTS = {"count_held", "count_work"}  # by hand; what is open, for a look at it
 
 VALUES: dict[str, Any] = {
     "key": "key:500000",
@@ -75,6 +78,26 @@ VALUES: dict[str, Any] = {
     "name": "ci",
     "digest": "0",
     "rights": "[]",
+    "address": "i-1",
+    "version": "1",
+    "capacity": 8,
+    "beat_at": 1,
+    "claims": 1,
+    "asked_at": 1,
+    "wants": None,
+    "wanted": "\njob\n",
+    "type": "job",
+    "types": json.dumps(["job", "task"]),
+    "due_at": 1,
+    "data": "null",
+    "tries": 0,
+    "spread": 1,
+    "load": 1,
+    "max_tries": 0,
+    "offered_at": 1,
+    "assigned_at": None,
+    "again": True,
+    "works": json.dumps([{"key": "job:7", "attempt": "a-7", "due": 1, "type": "job", "data": "null"}]),
 }
 
 
@@ -85,6 +108,17 @@ MEANT = {  # indexes that are for few statements, and would be a slow way for al
     "by_time": {"delete_ended", "delete_outcomes", "delete_access"},
     "_at_idx": {"delete_history", "feed_place"},  # hardly two events have the same microsecond
     "_feed_idx": {"feed_read"},
+    "by_state": {"dead_instances", "count_living", "wanting", "delete_instances"},
+    "by_due": {"due_assigned", "pick_work", "next_due", "claim_works"},
+    "by_instance": {
+        "claim_works",
+        "read_instance",
+        "list_instances",
+        "claimed_before",
+        "works_of",
+        "list_work_of",
+    },
+    "by_end": {"delete_works"},
     "_at_lock_key_number_idx": {"feed_new"},
 }
 
@@ -123,6 +157,16 @@ def fill(connection: psycopg.Connection[Any], rows: int, others: int) -> None:
         ("outcomes", "lock_key, token, succeeded, text, until_at", "'key:' || n, n, true, 'null', n"),
         ("access", "id, name, digest, rights, created_at, expires_at", "'id-' || n, 'ci', '0', '[]', 1, n"),
         (
+            "instances",
+            f"id, state, {', '.join(ABOUT_INSTANCES)}",
+            "'id-' || n, (ARRAY['alive', 'left'])[n % 2 + 1], 'w', 'h', 1, 'i', '1', 8, 1, 1, n, n",
+        ),
+        (
+            "work",
+            "work_key, type, state, due_at, data, text, max_tries, instance, offered_at",
+            f"'job:' || n, 'job', ({STATES})[n % 4 + 1], n, 'null', '', 0, 'id-' || n % 50, 1",
+        ),
+        (
             "history",
             "lock_key, number, kind, at, token, feed",
             "'key:' || n % 1000, n, 'expired', n, 1, nullif(n, 7)",
@@ -152,6 +196,14 @@ def scans(lines: str) -> list[str]:
     return re.findall(r"Seq Scan on (?!holdfast_meta|holdfast_feed)\w+", lines)
 
 
+def walks(lines: str) -> list[str]:
+    """Return the scans of a whole index, as for a join that is planned to read all there is of both."""
+    found = re.findall(
+        r"(Index (?:Only )?Scan using \w+) on (?!holdfast_meta|holdfast_feed)\w+.*\n(.*)", lines
+    )
+    return [scan for scan, behind in found if "Index Cond" not in behind]
+
+
 def bad_ways(connection: psycopg.Connection[Any]) -> dict[str, str]:
     """Return the plans that would be slow at a million rows."""
     names = {name for name, _ in SQL} - CONTROL - COUNTS
@@ -161,6 +213,7 @@ def bad_ways(connection: psycopg.Connection[Any]) -> dict[str, str]:
         name: lines
         for name, lines in plans.items()
         if scans(lines)
+        or (re.search("holdfast_(work|instances)", SQL[name]) and walks(lines))
         or any(index in lines and name not in meant for index, meant in MEANT.items())
         or (name in PAGES and SORTS_ALL.search(lines))  # each page would sort all that is left
     }
@@ -182,3 +235,18 @@ def test_plans_that_are_made_for_small_tables_are_good_for_large_ones(
     if rows:
         fill(connection, rows, rows)
     assert bad_ways(connection) == {}
+
+
+@pytest.mark.parametrize("rows", [0, 3, 50_000])
+@pytest.mark.parametrize("name", ["pick_work", "due_assigned"])
+def test_claims_read_no_more_work_than_they_take(
+    connection: psycopg.Connection[Any], name: str, rows: int
+) -> None:
+    """The first that are due, by the index in its order, each locked when it is reached."""
+    if rows:
+        fill(connection, rows, rows)
+    lines = plan(connection, name)
+    ways = (
+        r"Limit .*\n +->  LockRows .*\n +->  Index (Only )?Scan using holdfast_work_by_due on holdfast_work "
+    )
+    assert re.search(ways, lines), lines

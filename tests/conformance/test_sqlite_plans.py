@@ -84,6 +84,15 @@ def test_walks_begin_after_the_cursor_and_need_no_sorting(connection, name):
         ("ended_before", "holdfast_ended_by_time (until_at<?"),
         ("history_before", "holdfast_history_by_time (at<?"),
         ("renew_lease", "PRIMARY KEY (lock_key=?"),
+        ("begin_claim", "holdfast_work_by_due (state=? AND type=? AND due_at<?"),
+        ("pick_free", "holdfast_work_by_due (state=? AND type=? AND due_at<?"),
+        ("next_due", "holdfast_work_by_due (state=? AND type=?"),
+        ("count_assigned", "holdfast_work_by_instance (instance=? AND state=?"),
+        ("read_instance", "holdfast_work_by_instance (instance=? AND state=?"),
+        ("works_of", "holdfast_work_by_instance (instance=? AND state=?"),
+        ("delete_works", "holdfast_work_by_end (due_at<?"),
+        ("count_living", "holdfast_instances_by_state (state=? AND expires_at>?"),
+        ("list_work", "sqlite_autoindex_holdfast_work_1 (work_key>?"),
         ("refresh_ticket", "holdfast_tickets_by_attempt (lock_key=? AND attempt=?"),
         ("queue_head", "PRIMARY KEY (lock_key=?"),
         ("tickets_before", "PRIMARY KEY (lock_key=? AND number<?"),
@@ -109,6 +118,10 @@ def test_a_statement_uses_the_index_made_for_it(connection, name, index):
         "acquire",
         "release",
         "read_lock",
+        "pick_work",
+        "due_assigned",
+        "take_works",
+        "offer_works",
         "is_waited_for",
         "wanted_by",
         "holds_at",
@@ -121,6 +134,10 @@ def test_statistics_of_a_small_table_do_not_mislead_the_planner(connection, name
     connection.execute(
         "INSERT INTO holdfast_locks (lock_key, token, expires_at, granted_at, instance, host, pid)"
         " VALUES ('a', 1, 1, 1, 'i', 'h', 1), ('b', 1, 1, 1, 'i', 'h', 1), ('c', 1, 1, 1, 'i', 'h', 1)"
+    )
+    connection.execute(
+        "INSERT INTO holdfast_work (work_key, type, state, due_at, data, text, max_tries, offered_at)"
+        " VALUES ('a', '', 'offered', 1, '', '', 0, 1), ('b', '', 'offered', 1, '', '', 0, 1)"
     )
     connection.execute("ANALYZE")
     lines = plan(connection, name)

@@ -28,7 +28,7 @@ from tests.servers.ports import HOST
 from tests.servers.postgres import ADMIN as POSTGRES_ADMIN
 from tests.servers.postgres import PostgresServer
 
-TABLES = ("locks", "holds", "tickets", "ended", "outcomes", "history", "access")
+TABLES = ("locks", "holds", "tickets", "ended", "outcomes", "history", "instances", "work", "access")
 EMPTY = [
     *(f"DELETE FROM holdfast_{table}" for table in TABLES),
     "UPDATE holdfast_meta SET token_floor = 0",

@@ -105,7 +105,10 @@ class Store(Protocol):
         """Call *listener*, from any thread, with the signals for this store's client."""
 
     def be_reachable(self) -> None:
-        """Make sure that signals arrive. Called once something is held. Never raises: they are hints."""
+        """Make sure that signals arrive. Never raises: they are hints.
+
+        Called once something is held, and before joining.
+        """
 
     def before_fork(self) -> None:
         """Finish what is under way, start nothing new, and close what a child must not inherit."""

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from holdfast import errors
+from holdfast.core import cluster as c
 from holdfast.core import requests as r
 from holdfast.core import wire
 from holdfast.core.access import AccessToken, GrantAccess, ListAccess, RevokeAccess
@@ -43,6 +44,18 @@ POSSIBLE: dict[type, tuple[type, ...]] = {
     GrantAccess: (AccessToken,),
     RevokeAccess: (AccessToken, type(None)),
     ListAccess: (tuple,),
+    c.Join: (c.Beat,),
+    c.Heartbeat: (c.Beat,),
+    c.Leave: (c.Beat,),
+    c.Claim: (c.Claimed, c.Beat),
+    c.Offer: (c.Offered,),
+    c.Assign: (c.Assigned, r.Busy, r.NotHeld, c.Full, c.NotDue, c.Ended, c.Beat),
+    c.Finish: (c.Finished, r.NotHeld),
+    c.Forget: (c.Ended, r.Busy, type(None)),
+    c.InspectWork: (c.WorkView, type(None)),
+    c.ListWork: (c.WorkPage,),
+    c.CountWork: (tuple,),
+    c.ListInstances: (c.InstancePage,),
 }
 
 

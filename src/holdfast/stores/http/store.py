@@ -14,16 +14,10 @@ from urllib.parse import urlencode
 
 from holdfast import errors
 from holdfast.core import wire
-from holdfast.core.requests import (
-    Acquire,
-    Client,
-    Queued,
-    Renew,
-    Renewed,
-    Request,
-    Signal,
-    Withdraw,
-)
+from holdfast.core.cluster import Assign, Claim, Heartbeat, Join, Offer, Offered
+from holdfast.core.data import replace
+from holdfast.core.requests import Acquire, Client, Renew, Renewed, Request, Signal, Withdraw
+from holdfast.core.wire_asked import Asked
 from holdfast.stores.base import Listener, StoreOptions, Traits, one_by_one
 from holdfast.stores.http.answers import answer_of, error_of, server_of
 from holdfast.stores.http.connections import Connection, Unsent
@@ -40,6 +34,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 MOST_SENT = 1024 * 1024  # bytes of a body, until the server says how many it takes
+_REACHABLE = (Acquire, Join, Heartbeat, Claim, Assign)  # they say where to tell us more
 _ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
@@ -114,10 +109,12 @@ class HTTPStore:
 
     def execute(self, request: Request[A]) -> A:
         """Have the server answer *request*."""
-        if isinstance(request, Acquire):
-            return cast("A", self._acquire(request))
+        if isinstance(request, _REACHABLE):
+            return cast("A", self._ask_reachably(request))
         if isinstance(request, Renew):
             return cast("A", self._renew(request))
+        if isinstance(request, Offer):
+            return cast("A", self._offer(request))
         try:
             answer = self._ask(request)
         finally:
@@ -180,7 +177,8 @@ class HTTPStore:
 
     # Requests.
 
-    def _acquire(self, request: Acquire) -> Any:
+    def _ask_reachably(self, request: Acquire | Join | Heartbeat | Claim | Assign) -> Any:
+        """Ask something, and say where we can be told more about it."""
         self.be_reachable()  # also for a mere try: who gets the lock may have to be told that it was broken
         asked = wire.ask(request)
         address = self._signals.address
@@ -189,9 +187,10 @@ class HTTPStore:
             asked.body["client"]["instance"] = address  # type: ignore[index]
         answer = self._answer(request, asked, _ENCODE(asked.body))
         self._underway.note(request, answer)
-        if type(answer) is Queued and is_ours and (now := self._signals.address) and now != address:
-            # The stream was opened while we asked: the ticket has to learn of it.
-            self._hear(Signal("granted", request.key, request.attempt))
+        if is_ours and (now := self._signals.address) and now != address:
+            # The stream was opened while we asked: whatever waits there has to learn of it.
+            for signal in self._underway.waiting(request):
+                self._hear(signal)
         return answer
 
     def _renew(self, request: Renew) -> Renewed:
@@ -214,11 +213,32 @@ class HTTPStore:
             tuple(ticket for part in parts for ticket in part.tickets),
         )
 
+    def _offer(self, request: Offer) -> Offered:
+        """Offer work, in parts if it is too large for the server or for what is before it."""
+        can_be_split = len(request.works) > 1
+        asked = wire.ask(request)
+        body = _ENCODE(asked.body)
+        if not can_be_split or len(body) <= self._most_sent:
+            try:
+                answer: Offered = self._answer(request, asked, body)
+            except errors.RequestRefused as error:
+                if error.status != 413 or not can_be_split:
+                    raise
+            else:
+                return answer
+        half = len(request.works) // 2
+        first = self._offer(replace(request, works=request.works[:half]))
+        try:
+            second = self._offer(replace(request, works=request.works[half:]))
+        except errors.StoreUnavailable as error:
+            raise errors.OutcomeUnknown(f"only some of the work was offered: {error}") from error
+        return Offered(first.states + second.states, first.new + second.new)
+
     def _ask(self, request: Request[Any]) -> Any:
         asked = wire.ask(request)
         return self._answer(request, asked, None if asked.body is None else _ENCODE(asked.body))
 
-    def _answer(self, request: Request[Any], asked: wire.Asked, body: str | None) -> Any:
+    def _answer(self, request: Request[Any], asked: Asked, body: str | None) -> Any:
         try:
             reply = self._send(asked.method, asked.path, body, urgent=isinstance(request, Renew))
             return answer_of(request, reply, self._how)

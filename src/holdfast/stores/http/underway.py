@@ -1,4 +1,4 @@
-"""What of ours the server knows: the attempts that wait there, and those that hold something.
+"""What of ours the server knows: the attempts that wait there, those that hold something, who wants work.
 
 Signals are lost while nobody listens. Whoever listens again wakes those that wait, so that they ask, and
 has the keeper look after those that hold. And a signal tells only its attempt: who behind this client is
@@ -12,6 +12,7 @@ import threading
 from typing import Any
 
 from holdfast.clock import boot_time
+from holdfast.core.cluster import Assign, Assigned, Claim, Claimed, Finish, Heartbeat, Join, Leave
 from holdfast.core.data import data, replace
 from holdfast.core.requests import (
     Acquire,
@@ -38,11 +39,21 @@ class Entry:
     to: str  # who behind us asked
 
 
+@data
+class Wanting:
+    """An instance that waits for work."""
+
+    types: tuple[str, ...]
+    to: str  # who behind us it is
+    number: int  # of the claim that said so
+
+
 class Underway:
     """See the module. Safe with threads."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str], Entry] = {}  # by key and attempt
+        self._wanting: dict[str, Wanting] = {}  # by the instance's id
         self._mutex = threading.Lock()
         self._look_at = FIRST_LOOK
 
@@ -54,15 +65,26 @@ class Underway:
         kind = type(request)
         if kind is Acquire:
             if type(answer) is Granted:
-                self._add(request, Entry(False, boot_time() + request.ttl, _behind(request)))
+                self._add(request.key, request.attempt, _held(request))
             elif type(answer) is Queued:
-                self._add(request, Entry(True, boot_time() + request.patience, _behind(request)))
+                entry = Entry(True, boot_time() + request.patience, _behind(request))
+                self._add(request.key, request.attempt, entry)
             else:
                 self.forget(request)
         elif kind is Withdraw or (kind in (Release, Downgrade) and type(answer) not in (Refused, Granted)):
             self.forget(request)
         elif kind is Renew:
             self._renewed(request, answer)
+        elif kind is Claim:
+            self._claimed(request, answer)
+        elif kind in (Join, Heartbeat):
+            self._moved(request)
+        elif kind is Assign and type(answer) is Assigned:
+            self._add(request.key, request.attempt, _held(request))
+        elif kind is Finish:
+            self.forget(request)
+        elif kind is Leave:
+            self._wanting.pop(request.id, None)
 
     def forget(self, request: Any) -> None:
         """Take note that the attempt of a request is over."""
@@ -73,18 +95,52 @@ class Underway:
         if signal.kind == "over":  # told once for all of ours that wait for the operation
             found = {entry.to for (key, _), entry in self._entries.copy().items() if key == signal.key}
             return [replace(signal, to=to) for to in sorted(found)] if found else [signal]
+        if signal.kind == "work":
+            wanting = self._wanting.get(signal.attempt)
+            return [replace(signal, to=wanting.to)] if wanting is not None else [signal]
         entry = self._entries.get((signal.key, signal.attempt))
         return [replace(signal, to=entry.to)] if entry is not None and entry.to else [signal]
 
     def missed(self) -> list[Signal]:
         """Return the signals that anybody may have missed."""
-        return [
+        signals = [
             Signal("granted" if entry.waits else "lost", key, attempt, to=entry.to)
             for (key, attempt), entry in self._entries.copy().items()
         ]
+        return signals + [signal for id in self._wanting.copy() for signal in self._wake(id)]
 
-    def _add(self, request: Acquire, entry: Entry) -> None:
-        self._entries[request.key, request.attempt] = entry
+    def waiting(self, request: Any) -> list[Signal]:
+        """Return the signals that wake what a request has left waiting: its attempt, or its instance."""
+        if type(request) is not Acquire:
+            return self._wake(request.id)
+        entry = self._entries.get((request.key, request.attempt))
+        return [Signal("granted", request.key, request.attempt)] if entry is not None and entry.waits else []
+
+    def _wake(self, id: str) -> list[Signal]:
+        wanting = self._wanting.get(id)
+        return [] if wanting is None else [Signal("work", type, id, to=wanting.to) for type in wanting.types]
+
+    def _moved(self, request: Join | Heartbeat) -> None:
+        """Take note of where an instance is now, if it waits for work."""
+        if wanting := self._wanting.get(request.id):
+            self._wanting[request.id] = replace(wanting, to=_behind(request))
+
+    def _claimed(self, request: Claim, answer: Any) -> None:
+        if type(answer) is not Claimed:  # it is not alive, or takes no more
+            self._wanting.pop(request.id, None)
+            return
+        for work in answer.works:
+            self._add(work.key, work.attempt, _held(request))
+        before = self._wanting.get(request.id)
+        if before is not None and request.number <= before.number:
+            return  # a copy that is late: what was said since counts
+        if len(answer.works) < request.limit:
+            self._wanting[request.id] = Wanting(request.types, _behind(request), request.number)
+        else:
+            self._wanting.pop(request.id, None)
+
+    def _add(self, key: str, attempt: str, entry: Entry) -> None:
+        self._entries[key, attempt] = entry
         if len(self._entries) >= self._look_at:
             self._drop_what_is_over()
 
@@ -116,5 +172,9 @@ class Underway:
             self._look_at = max(FIRST_LOOK, 2 * len(self._entries))
 
 
-def _behind(request: Acquire) -> str:
+def _held(request: Acquire | Claim | Assign) -> Entry:
+    return Entry(False, boot_time() + request.ttl, _behind(request))
+
+
+def _behind(request: Acquire | Join | Heartbeat | Claim | Assign) -> str:
     return request.client.instance.partition("/")[2]

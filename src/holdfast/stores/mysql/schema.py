@@ -13,7 +13,20 @@ from holdfast.stores.sql.tables import mismatch
 
 SCHEMA = schema_versions("holdfast.stores.mysql")
 VERSION = SCHEMA[-1][0]
-TABLES = ("meta", "locks", "holds", "tickets", "ended", "outcomes", "history", "feed", "access", "signals")
+TABLES = (
+    "meta",
+    "locks",
+    "holds",
+    "tickets",
+    "ended",
+    "outcomes",
+    "history",
+    "feed",
+    "instances",
+    "work",
+    "access",
+    "signals",
+)
 
 _OURS = re.compile(r"\bholdfast_")
 # Of those who apply the schema at the same moment. Such names are the whole server's, and have 64 characters.

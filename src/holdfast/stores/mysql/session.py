@@ -7,6 +7,7 @@ each, which has the insert id: ``LAST_INSERT_ID(token)`` brings a token back.
 
 from __future__ import annotations
 
+import json
 import re
 import select
 import socket
@@ -28,25 +29,64 @@ LAZILY = "commit_lazily"  # there is no such thing here: it is not sent
 ALL = 1 << 30  # statements of a text have to succeed, however many there are
 
 _PARAMETER = re.compile(r":([a-z_]+)")
+_GIVEN_OR_CLOCK = re.compile(
+    r"coalesce\(:now, (CAST\(UNIX_TIMESTAMP\((?:SYSDATE|NOW)\(6\)\) \* 1000000 AS SIGNED\))\)"
+)
+_EACH = re.compile(r":each_[a-z]+")
+_ROW = re.compile(r"\([^()]*:each_key[^()]*\)")
+_NAME = re.compile(r"%\((\w+)\)s")
 
 
 class Statement:
-    """A statement as PyMySQL wants it; it may consist of several, and then one of them has the answer."""
+    """A statement as PyMySQL wants it; it may consist of several, and then one of them has the answer.
+
+    One with the parameter ``:each_type`` is run once for each of the ``types``, and all have the answer.
+    A row with ``:each_key`` and ``:each_attempt`` is written once for each of the ``rows``, which are pairs.
+    """
 
     def __init__(self, text: str) -> None:
+        self._row = ""
+        if row := _ROW.search(text):
+            self._row = _PARAMETER.sub(r"%(\1)s", _EACH.sub("%%s", row[0]))
+            text = text.replace(row[0], ":rows")
         parts = [part.strip() for part in text.split(";\n")]
         commits = "COMMIT" in parts[1:]
         self.count = parts.index("COMMIT") + 1 if commits else len(parts)  # behind it there are only hints
-        self.answer = self.count - (2 if commits else 1)
         self.begins = parts[0] == "BEGIN"
+        self._answer = self.count - (2 if commits else 1)
         self._names = set(_PARAMETER.findall(text))
-        self._text = _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
+        self._is_for_each = "each_type" in self._names
+        self._parts = _formatted(parts)
+        # In production no time is given. To read that it is not takes the server longer than its clock.
+        self._clocked = _formatted([_GIVEN_OR_CLOCK.sub(r"\1", part) for part in parts])
 
-    def filled(self, parameters: dict[str, Any], quote: Callable[[str], str]) -> str:
-        """Return the text with its parameters in it."""
+    def filled(self, parameters: dict[str, Any], quote: Callable[[str], str]) -> list[str]:
+        """Return the texts with their parameters in them."""
         if not self._names:
-            return self._text
-        return self._text % {name: _literal(parameters[name], quote) for name in self._names}
+            return self._parts
+        if self._is_for_each:
+            each = [{**parameters, "each_type": type} for type in json.loads(parameters["types"])]
+            return [text for given in each for text in self._filled(given, quote)]
+        if self._row:
+            return self._filled_with_rows(parameters, quote)
+        return self._filled(parameters, quote)
+
+    def _filled(self, parameters: dict[str, Any], quote: Callable[[str], str]) -> list[str]:
+        literals = {name: _literal(parameters[name], quote) for name in self._names}
+        parts = self._parts if literals.get("now", "NULL") != "NULL" else self._clocked
+        return [part % literals for part in parts]
+
+    def _filled_with_rows(self, parameters: dict[str, Any], quote: Callable[[str], str]) -> list[str]:
+        names = _NAME.findall(self._row)
+        row = self._row % {name: _literal(parameters[name], quote).replace("%", "%%") for name in names}
+        rows = ", ".join([row % (quote(key), quote(attempt)) for key, attempt in parameters["rows"]])
+        return [part % {"rows": rows} for part in self._parts]
+
+    def answer(self, results: list[list[Row]]) -> list[Row]:
+        """Return the rows that are the answer, of what the texts gave."""
+        if self._is_for_each:
+            return [row for rows in results for row in rows]
+        return results[self._answer]
 
 
 class MySQLSession:
@@ -59,10 +99,10 @@ class MySQLSession:
         self, connection: Any, statements: dict[str, Statement], refused: Callable[[], None]
     ) -> None:
         self._connection = connection
-        self._cursor = connection.cursor()
         self._statements = statements
         self._refused = refused
         self._in_transaction = False
+        self._has_blocks = "mariadb" in connection.get_server_info().lower()
         self._poll = select.poll()
         self._poll.register(connection._sock, select.POLLIN)  # noqa: SLF001  (there is no other way to it)
 
@@ -71,26 +111,50 @@ class MySQLSession:
         statement = self._statements[name]
         if statement.begins:
             self._in_transaction = True
-        text = statement.filled(parameters, self._connection.escape)
-        results = self._trip([text], statement.count, unknown=True)
+        texts = statement.filled(parameters, self._connection.escape)
+        results = self._trip(texts, statement.count, unknown=True)
         self._in_transaction = False
-        return results[statement.answer]
+        return statement.answer(results)
 
     def send(self, batch: Batch, /, *, commits: bool = False) -> list[list[Row]]:
         """Run statements one after the other, in one round trip. Those behind a commit are hints."""
         quote = self._connection.escape
-        sent = [(name, parameters) for name, parameters in batch if name != LAZILY]
-        names = [name for name, _ in sent]
-        must = names.index("commit") + 1 if "commit" in names else len(names)
-        if names[0] == "begin":
+        texts: list[str] = []
+        ends: list[int] = []  # of each statement's texts
+        must = 0
+        for name, parameters in batch:
+            if name != LAZILY:
+                texts += self._statements[name].filled(parameters, quote)
+            ends.append(len(texts))
+            if name == "commit":
+                must = must or len(texts)
+        if batch[0][0] == "begin":
             self._in_transaction = True
-        texts = [self._statements[name].filled(parameters, quote) for name, parameters in sent]
-        results = self._trip(texts, must, unknown=commits)
-        if names[must - 1] in ("commit", "rollback"):
+        results = self._trip(texts, must or len(texts), unknown=commits)
+        if must or batch[-1][0] == "rollback":
             self._in_transaction = False
-        for place, (name, _) in enumerate(batch):
-            if name == LAZILY:
-                results.insert(place, [])
+        answers: list[list[Row]] = []
+        start = 0
+        for (name, _), end in zip(batch, ends, strict=True):
+            if end > len(results):
+                break  # a hint that failed, and those behind it
+            answers.append([] if name == LAZILY else self._statements[name].answer(results[start:end]))
+            start = end
+        return answers
+
+    def run(self, batch: Batch, /, *, commits: bool = False) -> list[list[Row]]:
+        """Run statements one after the other, in one round trip; return the rows of those that read.
+
+        On MariaDB they are one statement, and what nobody reads is not answered: each answer costs the client
+        as much as to ask.
+        """
+        quote = self._connection.escape
+        texts = [text for name, given in batch for text in self._statements[name].filled(given, quote)]
+        if self._has_blocks:
+            texts = ["\n".join(["BEGIN NOT ATOMIC", *(f"{text};" for text in texts), "END"])]
+        self._in_transaction = True
+        results = self._trip(texts, ALL, unknown=commits, only_reads=True)
+        self._in_transaction = not commits
         return results
 
     def signalling(self, instance: str, signal: Signal, /) -> Batch:
@@ -144,14 +208,16 @@ class MySQLSession:
 
     # One round trip.
 
-    def _trip(self, texts: list[str], must: int, *, unknown: bool) -> list[list[Row]]:
+    def _trip(
+        self, texts: list[str], must: int, *, unknown: bool, only_reads: bool = False
+    ) -> list[list[Row]]:
         """Send statements, and return their results in order. The first *must* have to succeed.
 
         A failure that is not the server's ends the line.
         """
         results: list[list[Row]] = []
         try:
-            self._walk(";\n".join(texts), results)
+            self._walk(";\n".join(texts), results, only_reads=only_reads)
         except MySQLError as error:
             if not self._connection.open:
                 if len(results) >= must:
@@ -172,16 +238,19 @@ class MySQLSession:
             raise
         return results
 
-    def _walk(self, text: str, results: list[list[Row]]) -> None:
-        cursor = self._cursor
-        cursor.execute(text)
+    def _walk(self, text: str, results: list[list[Row]], *, only_reads: bool = False) -> None:
+        """Send a text, and add to *results* what comes back. A cursor would copy each of them."""
+        connection = self._connection
+        connection.query(text)
         while True:
-            if cursor.description is None:
-                results.append([(cursor.lastrowid,)] * cursor.rowcount)
-            else:
-                results.append([tuple(map(_plain, row)) for row in cursor.fetchall()])
-            if not cursor.nextset():
+            result = connection._result  # noqa: SLF001
+            if result.description is not None:
+                results.append([tuple(map(_plain, row)) for row in result.rows])
+            elif not only_reads:
+                results.append([(result.insert_id,)] * result.affected_rows)
+            if not result.has_next:
                 return
+            connection.next_result()
 
     def _go_on_hinting(self, number: int, rest: list[str]) -> None:
         """Go on behind a hint that failed: with it the server has skipped all that follow."""
@@ -211,11 +280,17 @@ def log_refused() -> None:
     )
 
 
+def _formatted(parts: list[str]) -> list[str]:
+    return [_PARAMETER.sub(r"%(\1)s", part.replace("%", "%%")) for part in parts]
+
+
 def _literal(value: Any, quote: Callable[[str], str]) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, int):
         return str(int(value))
+    if isinstance(value, list):  # for IN and FIELD
+        return ", ".join([quote(each) for each in value])
     return quote(value)
 
 

@@ -475,6 +475,386 @@ DELETE FROM holdfast_outcomes WHERE until_at <= :now ORDER BY until_at LIMIT :li
 -- What is in no week's partition; those are dropped as a whole.
 DELETE FROM holdfast_history PARTITION (p_old, p_rest) WHERE at <= :before ORDER BY at LIMIT :limit;
 
+-- name: lock_instance
+SELECT 1 FROM holdfast_instances FORCE INDEX (PRIMARY) WHERE id = :id FOR UPDATE;
+
+-- name: read_instance
+-- Always one row. Behind lock_instance, so that the time and what is assigned to it are as they are after the wait.
+SELECT t.now, i.state, i.name, i.capacity, i.expires_at, i.beat_at, i.address, i.host, i.pid, i.claims, i.asked_at, i.wants,
+       (SELECT count(*) FROM holdfast_work FORCE INDEX (by_instance) WHERE instance = :id AND state = 'assigned')
+  FROM (SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) AS now) AS t
+  LEFT JOIN holdfast_instances AS i FORCE INDEX (PRIMARY) ON i.id = :id;
+
+-- name: insert_instance
+-- If somebody else is faster, error 1062 says so, and all is done again.
+INSERT INTO holdfast_instances
+       (id, name, host, pid, address, version, capacity, state, joined_at, beat_at, expires_at, claims, asked_at)
+SELECT :id, :name, :host, :pid, :address, :version, :capacity, 'alive', t.now, t.now, t.now + :ttl, 0, t.now
+  FROM (SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) AS now) AS t
+ WHERE NOT EXISTS (SELECT 1 FROM holdfast_instances WHERE id = :id);
+
+-- name: write_instance
+UPDATE holdfast_instances FORCE INDEX (PRIMARY)
+   SET state = :state, expires_at = :expires_at, beat_at = :beat_at, address = :address, host = :host, pid = :pid,
+       claims = :claims, asked_at = :asked_at, wants = :wants
+ WHERE id = :id;
+
+-- name: dead_instances
+SELECT id, name FROM holdfast_instances FORCE INDEX (by_state)
+ WHERE state IN ('alive', 'draining') AND expires_at <= :now AND id <> :id
+ ORDER BY expires_at, id LIMIT :limit FOR UPDATE SKIP LOCKED;
+
+-- name: declare_dead
+UPDATE holdfast_instances FORCE INDEX (PRIMARY) SET state = 'dead' WHERE id = :id;
+
+-- name: note_instance
+INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner)
+SELECT :key, coalesce(max(number), 0) + 1, :kind, :at, 0, :owner
+  FROM holdfast_history FORCE INDEX (PRIMARY) WHERE lock_key = :key;
+
+-- name: uncount_events
+-- Somebody may have a lock of that key, which counts its events too.
+UPDATE holdfast_locks FORCE INDEX (PRIMARY) SET events = NULL WHERE lock_key = :key;
+
+-- name: count_living
+SELECT count(*) FROM holdfast_instances FORCE INDEX (by_state) WHERE state = 'alive' AND expires_at > :now;
+
+-- name: list_instances
+SELECT i.id, i.name, i.host, i.pid, i.version, i.state, i.capacity,
+       (SELECT count(*) FROM holdfast_work AS w FORCE INDEX (by_instance) WHERE w.instance = i.id AND w.state = 'assigned'),
+       i.joined_at, i.beat_at, i.expires_at
+  FROM holdfast_instances AS i FORCE INDEX (PRIMARY) WHERE i.id > :after ORDER BY i.id LIMIT :limit;
+
+-- name: wanting
+SELECT id, address FROM holdfast_instances FORCE INDEX (by_state)
+ WHERE state = 'alive' AND expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
+   AND instr(wants, :wanted) > 0 ORDER BY asked_at, id LIMIT :limit;
+
+-- name: delete_instances
+-- Only a SELECT can skip what somebody has locked, so it notes what to delete.
+BEGIN;
+SELECT group_concat(hex(id)) INTO @holdfast_gone
+  FROM (SELECT id FROM holdfast_instances FORCE INDEX (by_state)
+         WHERE state IN ('alive', 'draining', 'left', 'dead') AND expires_at <= :before LIMIT :limit
+           FOR UPDATE SKIP LOCKED) AS found;
+DELETE i
+  FROM JSON_TABLE(concat('["', replace(@holdfast_gone, ',', '","'), '"]'), '$[*]' COLUMNS (id VARCHAR(2040) PATH '$')) AS k
+  STRAIGHT_JOIN holdfast_instances AS i FORCE INDEX (PRIMARY) ON i.id = unhex(k.id);
+COMMIT;
+
+-- name: lock_work
+SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+  FROM holdfast_work FORCE INDEX (PRIMARY) WHERE work_key = :key FOR UPDATE;
+
+-- name: read_work
+SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+  FROM holdfast_work FORCE INDEX (PRIMARY) WHERE work_key = :key;
+
+-- name: new_work
+-- One that is there is locked, so that it is still there when it is read. If somebody else makes it at the same moment,
+-- error 1062 says so, and all is done again.
+SELECT count(*) INTO @holdfast_known FROM holdfast_work FORCE INDEX (PRIMARY) WHERE work_key = :key FOR UPDATE;
+INSERT INTO holdfast_work
+       (work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at)
+SELECT :key, :type, 'offered', t.now, 'null', '', 0, 0, '', '', 0, 0, t.now
+  FROM (SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) AS now) AS t
+ WHERE @holdfast_known = 0;
+
+-- name: write_work
+UPDATE holdfast_work FORCE INDEX (PRIMARY)
+   SET type = :type, state = :state, due_at = :due_at, data = :data, text = :text, tries = :tries, max_tries = :max_tries,
+       instance = :instance, attempt = :attempt, token = :token, claim = :claim, offered_at = :offered_at,
+       assigned_at = :assigned_at
+ WHERE work_key = :key;
+
+-- name: delete_work
+DELETE FROM holdfast_work WHERE work_key = :key;
+
+-- name: offer_works
+-- What is known is found by plain reads, so that nobody who is at it has to wait for us. The works are sent once, and
+-- kept in a variable: they may be large. If somebody offers the same at the same moment, error 1062 says so, and all is
+-- done again.
+SET @holdfast_works = :works, @holdfast_now = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+SELECT group_concat(a.place) INTO @holdfast_new
+  FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
+           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+ WHERE NOT EXISTS (SELECT 1 FROM holdfast_work AS w FORCE INDEX (PRIMARY) WHERE w.work_key = CAST(a.work_key AS BINARY));
+SELECT group_concat(a.place) INTO @holdfast_over
+  FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
+           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.work_key AS BINARY)
+ WHERE :again AND w.state IN ('completed', 'failed');
+INSERT INTO holdfast_work
+       (work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at)
+SELECT a.work_key, a.type, 'offered', coalesce(a.at, @holdfast_now + a.delay), a.data, '', 0, a.max_tries, '', '', 0, 0,
+       @holdfast_now
+  FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
+           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
+           type VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.type', data MEDIUMTEXT CHARACTER SET utf8mb4 PATH '$.data',
+           max_tries BIGINT PATH '$.max_tries', delay BIGINT PATH '$.delay', at BIGINT PATH '$.at')) AS a
+ WHERE find_in_set(a.place, @holdfast_new);
+SELECT group_concat(a.place) INTO @holdfast_again
+  FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
+           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.work_key AS BINARY)
+ WHERE find_in_set(a.place, @holdfast_over) AND w.state IN ('completed', 'failed')
+   FOR UPDATE;
+UPDATE JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
+           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
+           type VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.type', data MEDIUMTEXT CHARACTER SET utf8mb4 PATH '$.data',
+           max_tries BIGINT PATH '$.max_tries', delay BIGINT PATH '$.delay', at BIGINT PATH '$.at')) AS a
+  STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.work_key AS BINARY)
+   SET w.state = 'offered', w.due_at = coalesce(a.at, @holdfast_now + a.delay), w.data = a.data, w.text = '', w.tries = 0,
+       w.max_tries = a.max_tries, w.instance = '', w.attempt = '', w.token = 0, w.claim = 0, w.offered_at = @holdfast_now,
+       w.assigned_at = NULL
+ WHERE find_in_set(a.place, @holdfast_again);
+SELECT w.work_key, w.type, w.due_at <= @holdfast_now
+  FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
+           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.work_key AS BINARY)
+ WHERE find_in_set(a.place, concat_ws(',', @holdfast_new, @holdfast_again));
+
+-- name: work_states
+SELECT w.work_key, w.state
+  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(k.work_key AS BINARY);
+
+-- name: due_assigned
+-- Once for each of the types. It waits for nobody, so NOW will do: it stands still, and so an index can be searched by
+-- it. What subqueries read is not locked.
+SELECT w.work_key, w.type, w.state, w.due_at, w.data, w.text, w.tries, w.max_tries, w.instance, w.attempt, w.token, w.claim,
+       w.offered_at, w.assigned_at,
+       (SELECT l.attempt FROM holdfast_locks AS l WHERE l.lock_key = w.work_key),
+       (SELECT l.expires_at FROM holdfast_locks AS l WHERE l.lock_key = w.work_key),
+       (SELECT l.holds FROM holdfast_locks AS l WHERE l.lock_key = w.work_key),
+       (SELECT l.waiters FROM holdfast_locks AS l WHERE l.lock_key = w.work_key),
+       (SELECT l.notes IS NULL FROM holdfast_locks AS l WHERE l.lock_key = w.work_key),
+       coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED))
+  FROM holdfast_work AS w FORCE INDEX (by_due)
+ WHERE w.state = 'assigned' AND w.type = :each_type
+   AND w.due_at <= coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED))
+ ORDER BY w.due_at, w.work_key LIMIT :limit FOR UPDATE SKIP LOCKED;
+
+-- name: move_due
+UPDATE JSON_TABLE(:works, '$[*]' COLUMNS (
+           work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key', due BIGINT PATH '$.due')) AS a
+  STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.work_key AS BINARY)
+   SET w.due_at = a.due;
+
+-- name: pick_work
+-- Once for each of the types; see due_assigned.
+SELECT w.work_key, w.due_at,
+       NOT EXISTS (SELECT 1 FROM holdfast_locks AS l
+                    WHERE l.lock_key = w.work_key
+                      AND NOT (l.owner IS NULL AND l.waiters = 0 AND l.holds = 0 AND l.notes IS NULL)),
+       coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED))
+  FROM holdfast_work AS w FORCE INDEX (by_due)
+ WHERE w.state = 'offered' AND w.type = :each_type
+   AND w.due_at <= coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED))
+ ORDER BY w.due_at, w.work_key LIMIT :limit FOR UPDATE SKIP LOCKED;
+
+-- name: try_lock_rows
+SELECT group_concat(k.place) INTO @holdfast_mine
+  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (
+           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
+   FOR UPDATE SKIP LOCKED;
+SELECT l.lock_key, coalesce(find_in_set(k.place, @holdfast_mine) > 0, 0)
+  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (
+           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY);
+
+-- name: take_locks
+-- What somebody has locked is skipped (l), and so is what somebody fences (p).
+SELECT group_concat(a.place) INTO @holdfast_free
+  FROM JSON_TABLE(:works, '$[*]' COLUMNS (
+           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
+  STRAIGHT_JOIN holdfast_locks AS p FORCE INDEX (by_token) ON p.token = l.token AND p.lock_key = l.lock_key
+ WHERE l.owner IS NULL AND l.waiters = 0 AND l.holds = 0 AND l.notes IS NULL
+   FOR UPDATE SKIP LOCKED;
+SET @holdfast_now = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+INSERT INTO holdfast_locks (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
+SELECT a.lock_key, greatest(m.token_floor + 1, @holdfast_now), :owner, a.attempt, @holdfast_now, @holdfast_now + :ttl,
+       :instance, :host, :pid
+  FROM holdfast_meta AS m
+  STRAIGHT_JOIN JSON_TABLE(:works, '$[*]' COLUMNS (
+           lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
+           attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt')) AS a
+ WHERE m.id = 1
+   AND NOT EXISTS (SELECT 1 FROM holdfast_locks AS l FORCE INDEX (PRIMARY) WHERE l.lock_key = CAST(a.lock_key AS BINARY))
+    ON DUPLICATE KEY UPDATE lock_key = holdfast_locks.lock_key;
+UPDATE JSON_TABLE(:works, '$[*]' COLUMNS (
+           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
+           attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt')) AS a
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
+   SET l.token = greatest(IF(l.token > 0, l.token, (SELECT token_floor FROM holdfast_meta WHERE id = 1)) + 1, @holdfast_now),
+       l.owner = :owner, l.attempt = a.attempt, l.claimed = 1, l.granted_at = @holdfast_now,
+       l.expires_at = @holdfast_now + :ttl, l.instance = :instance, l.host = :host, l.pid = :pid
+ WHERE find_in_set(a.place, @holdfast_free);
+
+-- name: take_works
+-- An UPDATE locks all it joins with, so that what is not ours must not come into it. What could not be taken (somebody
+-- has or fences its lock, which a plain read did not show) is put off for a second.
+SELECT group_concat(a.place) INTO @holdfast_taken
+  FROM JSON_TABLE(:works, '$[*]' COLUMNS (
+           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
+           attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt')) AS a
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
+ WHERE l.attempt = CAST(a.attempt AS BINARY);
+UPDATE JSON_TABLE(:works, '$[*]' COLUMNS (
+           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
+  STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = l.lock_key
+   SET w.state = 'assigned', w.instance = :id, w.attempt = l.attempt, w.token = l.token, w.tries = w.tries + 1,
+       w.claim = :number, w.assigned_at = l.granted_at, w.due_at = l.expires_at
+ WHERE find_in_set(a.place, @holdfast_taken);
+UPDATE JSON_TABLE(:works, '$[*]' COLUMNS (
+           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.lock_key AS BINARY)
+   SET w.due_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) + 1000000
+ WHERE NOT coalesce(find_in_set(a.place, @holdfast_taken), 0);
+SELECT w.work_key, w.attempt, w.token, w.data, w.tries, w.assigned_at, w.due_at
+  FROM JSON_TABLE(:works, '$[*]' COLUMNS (
+           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.lock_key AS BINARY)
+ WHERE find_in_set(a.place, @holdfast_taken);
+
+-- name: claim_note
+-- The fast way of a claim. If the instance is alive and the claim is a new one, the insert id is not 0 any more: in it
+-- are how much the instance has (above) and its capacity (the lower 32 bits). Without i.id it would be counted before the
+-- row is locked.
+SET last_insert_id = 0;
+START TRANSACTION;
+UPDATE holdfast_instances AS i FORCE INDEX (PRIMARY)
+   SET i.claims = :number + 0 * LAST_INSERT_ID(
+           (SELECT count(*) FROM holdfast_work AS w FORCE INDEX (by_instance) WHERE w.instance = i.id AND w.state = 'assigned') << 32
+           | least(i.capacity, 4294967295)),
+       i.asked_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)),
+       i.address = :address, i.host = :host, i.pid = :pid, i.wants = NULL
+ WHERE i.id = :id AND i.state = 'alive' AND i.claims < :number
+   AND i.expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+
+-- name: claim_noted
+SELECT LAST_INSERT_ID();
+
+-- name: claim_pick
+-- Once for each of the types; see due_assigned. All is in one column, a value a line, because the driver takes longer for
+-- a column than the server for the row: what claim_note says; the time; when work of this type is to be looked at first,
+-- or nothing; the floor of tokens; when this was due; how often it was tried; the token it had last; the key; the data.
+SELECT concat_ws('\n', LAST_INSERT_ID(), coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)),
+                 coalesce((SELECT min(due_at) FROM holdfast_work FORCE INDEX (by_due)
+                            WHERE state = 'assigned' AND type = :each_type), ''),
+                 (SELECT token_floor FROM holdfast_meta WHERE id = 1),
+                 due_at, tries, token, work_key, data)
+  FROM holdfast_work FORCE INDEX (by_due)
+ WHERE state = 'offered' AND type = :each_type
+   AND due_at <= coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED))
+ ORDER BY due_at, work_key LIMIT :limit FOR UPDATE SKIP LOCKED;
+
+-- name: claim_locks
+-- The tokens of those that nobody else has locked; -1: not free, or somebody fences it (p).
+SELECT l.lock_key, IF(l.token > 0 AND l.owner IS NULL AND l.waiters = 0 AND l.holds = 0 AND l.notes IS NULL AND p.token > 0,
+                      l.token, -1)
+  FROM holdfast_locks AS l FORCE INDEX (PRIMARY)
+  LEFT JOIN holdfast_locks AS p FORCE INDEX (by_token) ON p.token = l.token AND p.lock_key = l.lock_key
+ WHERE l.lock_key IN (:keys) FOR UPDATE SKIP LOCKED;
+
+-- name: claim_new
+-- Locks that have no row. The token of them all is the time, which is above all they had. Should somebody have made one meanwhile, error 1062 says so. The floor of tokens that they go
+-- by was read in this transaction: for it to have risen since by a lock of theirs, that would have to have been made,
+-- freed, and left idle for as long as sweeping asks for, which is longer than a transaction may last.
+INSERT INTO holdfast_locks (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
+VALUES (:each_key, :at, :id, :each_attempt, :at, :at + :ttl, :address, :host, :pid);
+
+-- name: claim_free
+-- The attempt has its place among the keys at its end.
+UPDATE holdfast_locks FORCE INDEX (PRIMARY)
+   SET token = :at, owner = :id, attempt = concat(:attempt, '.', FIELD(lock_key, :keys) - 1),
+       claimed = 1, granted_at = :at, expires_at = :at + :ttl, instance = :address, host = :host, pid = :pid
+ WHERE lock_key IN (:free);
+
+-- name: claim_works
+UPDATE holdfast_work FORCE INDEX (PRIMARY)
+   SET state = 'assigned', instance = :id, attempt = concat(:attempt, '.', FIELD(work_key, :keys) - 1),
+       token = :at, tries = tries + 1, claim = :number, assigned_at = :at, due_at = :at + :ttl
+ WHERE work_key IN (:keys);
+
+-- name: claim_want
+UPDATE holdfast_instances FORCE INDEX (PRIMARY) SET wants = :wants WHERE id = :id;
+
+-- name: claimed_before
+SELECT w.work_key, w.attempt, w.token, w.data, w.tries, coalesce(h.expires_at, l.expires_at), t.now
+  FROM (SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) AS now) AS t
+  STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (by_instance) ON w.instance = :id AND w.state = 'assigned'
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.work_key
+  LEFT JOIN holdfast_holds AS h FORCE INDEX (PRIMARY) ON h.lock_key = w.work_key AND h.attempt = w.attempt
+ WHERE w.claim = :number
+   AND CASE WHEN l.attempt = w.attempt THEN l.expires_at > t.now ELSE h.expires_at > t.now END;
+
+-- name: works_of
+SELECT work_key, attempt FROM holdfast_work FORCE INDEX (by_instance) WHERE instance = :id AND state = 'assigned' ORDER BY work_key;
+
+-- name: next_due
+-- Always one row.
+SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)),
+       min((SELECT w.due_at FROM holdfast_work AS w FORCE INDEX (by_due)
+             WHERE w.state = 'offered' AND w.type = CAST(k.type AS BINARY) ORDER BY w.due_at LIMIT 1)),
+       min((SELECT w.due_at FROM holdfast_work AS w FORCE INDEX (by_due)
+             WHERE w.state = 'assigned' AND w.type = CAST(k.type AS BINARY) ORDER BY w.due_at LIMIT 1))
+  FROM JSON_TABLE(:types, '$[*]' COLUMNS (type VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k;
+
+-- name: list_work
+SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+  FROM holdfast_work FORCE INDEX (PRIMARY)
+ WHERE work_key >= :from_key AND (:to_key IS NULL OR work_key < :to_key) AND work_key > :after
+   AND (:state IS NULL OR state = :state)
+ ORDER BY work_key LIMIT :limit;
+
+-- name: list_work_of
+(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+   FROM holdfast_work FORCE INDEX (by_instance)
+  WHERE instance = :instance AND state = 'offered' AND (:state IS NULL OR :state = 'offered')
+    AND work_key >= :from_key AND (:to_key IS NULL OR work_key < :to_key) AND work_key > :after
+  ORDER BY work_key LIMIT :limit)
+ UNION ALL
+(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+   FROM holdfast_work FORCE INDEX (by_instance)
+  WHERE instance = :instance AND state = 'assigned' AND (:state IS NULL OR :state = 'assigned')
+    AND work_key >= :from_key AND (:to_key IS NULL OR work_key < :to_key) AND work_key > :after
+  ORDER BY work_key LIMIT :limit)
+ UNION ALL
+(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+   FROM holdfast_work FORCE INDEX (by_instance)
+  WHERE instance = :instance AND state = 'completed' AND (:state IS NULL OR :state = 'completed')
+    AND work_key >= :from_key AND (:to_key IS NULL OR work_key < :to_key) AND work_key > :after
+  ORDER BY work_key LIMIT :limit)
+ UNION ALL
+(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+   FROM holdfast_work FORCE INDEX (by_instance)
+  WHERE instance = :instance AND state = 'failed' AND (:state IS NULL OR :state = 'failed')
+    AND work_key >= :from_key AND (:to_key IS NULL OR work_key < :to_key) AND work_key > :after
+  ORDER BY work_key LIMIT :limit)
+ ORDER BY work_key LIMIT :limit;
+
+-- name: count_work
+-- Reads all that is not completed, and of that only an index. What sum() gives would be decimals.
+SELECT type, count(IF(state = 'offered', 1, NULL)), count(IF(state = 'assigned', 1, NULL)), count(IF(state = 'failed', 1, NULL)),
+       min(IF(state = 'offered', due_at, NULL)), coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
+  FROM holdfast_work FORCE INDEX (by_due) WHERE state IN ('offered', 'assigned', 'failed') GROUP BY type ORDER BY type;
+
+-- name: delete_works
+-- Only a SELECT can skip what somebody has locked, so it notes what to delete.
+BEGIN;
+SELECT group_concat(hex(work_key)) INTO @holdfast_gone
+  FROM (SELECT work_key FROM holdfast_work FORCE INDEX (by_end) WHERE ended_at <= :before ORDER BY ended_at LIMIT :limit
+           FOR UPDATE SKIP LOCKED) AS found;
+DELETE w
+  FROM JSON_TABLE(concat('["', replace(@holdfast_gone, ',', '","'), '"]'), '$[*]' COLUMNS (
+           work_key VARCHAR(2040) PATH '$')) AS k
+  STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = unhex(k.work_key);
+COMMIT;
+
 -- name: grant_access
 -- What was granted under that id before stays as it is, and is the answer.
 BEGIN;

@@ -12,6 +12,8 @@ from functools import partial
 from typing import Any
 
 from holdfast import errors
+from holdfast.core.cluster import Claim, Claimed, Offer, Offered, OfferedWork
+from holdfast.core.data import replace
 from holdfast.core.requests import Acquire, Granted, Release, Released, Signal, addressed
 from holdfast.stores.base import StoreOptions, Traits, instant, micros
 
@@ -20,7 +22,7 @@ try:
 except ImportError as error:
     raise errors.StoreMisconfigured("mysql:// needs PyMySQL: pip install 'holdfast[mysql]'") from error
 
-from holdfast.stores.mysql import connecting, failing, partitions, schema
+from holdfast.stores.mysql import claiming, connecting, failing, partitions, schema
 from holdfast.stores.mysql.session import MySQLSession, Statement, log_refused
 from holdfast.stores.mysql.signals import SLEEP, Doorbell
 from holdfast.stores.pool import Pool
@@ -37,6 +39,7 @@ SQL = Statements("holdfast.stores.mysql")
 KEEP_SIGNALS = 600_000_000  # microseconds; their listeners read them at once, or are dead
 MOST_SIGNALS = 10_000
 MOST_USED = 10_000
+MOST_OFFERED = 2 * 1024 * 1024  # characters of data in one statement: quoted they must fit into a packet
 
 _TABLE = re.compile(r"\bholdfast_(?=(?:" + "|".join(schema.TABLES) + r")\b)")
 
@@ -186,6 +189,14 @@ class MySQLStore(ServerStore):
             return Released(0, owner)
         return None
 
+    def _cluster_answers(self) -> dict[type, Callable[[Any], Any]]:
+        answers = super()._cluster_answers()
+        offer = answers[Offer]
+        return {**answers, Offer: lambda request: _in_portions(offer, request)}
+
+    def _claim_fast(self, request: Claim) -> Claimed | None:
+        return self.use(lambda session: claiming.claim(session, request))
+
     def _keep_partitions(self, now: int, forget_before: int) -> None:
         self._fetch("delete_signals", before=now - KEEP_SIGNALS, limit=MOST_SIGNALS)
         self.use(lambda session: partitions.keep(session, self.server, now, forget_before))
@@ -199,6 +210,23 @@ class MySQLStore(ServerStore):
         if number in failing.LOST:
             return failing.lost(message, unknown=False)
         return failing.translate(number, message)
+
+
+def _in_portions(offer: Callable[[Offer], Offered], request: Offer) -> Offered:
+    """Offer what would be too large for max_allowed_packet one part after the other. It can be repeated."""
+    portions: list[list[OfferedWork]] = [[]]
+    size = 0
+    for work in request.works:
+        size += len(work.data)
+        if size > MOST_OFFERED:
+            portions.append([])
+            size = len(work.data)
+        portions[-1].append(work)
+    answers = [offer(replace(request, works=tuple(portion))) for portion in portions if portion]
+    return Offered(
+        tuple(state for answer in answers for state in answer.states),
+        tuple(new for answer in answers for new in answer.new),
+    )
 
 
 def _first(session: MySQLSession, names: list[str], parameters: dict[str, Any]) -> list[Row]:

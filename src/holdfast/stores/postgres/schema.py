@@ -12,7 +12,19 @@ from holdfast.stores.sql.tables import mismatch
 SCHEMA = schema_versions("holdfast.stores.postgres")
 VERSION = SCHEMA[-1][0]
 
-TABLES = ("meta", "locks", "holds", "tickets", "ended", "outcomes", "history", "feed", "access")
+TABLES = (
+    "meta",
+    "locks",
+    "holds",
+    "tickets",
+    "ended",
+    "outcomes",
+    "history",
+    "feed",
+    "access",
+    "instances",
+    "work",
+)
 
 _OURS = re.compile(r"\bholdfast_")
 _LOCK = 7_205_759_403_792_794  # of those who apply the schema at the same moment; any number

@@ -496,6 +496,371 @@ DELETE FROM holdfast_access
  WHERE ctid = ANY (ARRAY (SELECT ctid FROM holdfast_access
                            WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED));
 
+-- name: lock_instance
+-- First of all rows that a request locks, before that of any work.
+SELECT 1 FROM holdfast_instances WHERE id = :id FOR UPDATE;
+
+-- name: read_instance
+-- Always one row: the time, the instance if there is one, and how much work it has. Behind lock_instance, so that all
+-- is as it is after the wait.
+SELECT t.now, i.state, i.name, i.capacity, i.expires_at, i.beat_at, i.address, i.host, i.pid, i.claims, i.asked_at, i.wants,
+       (SELECT count(*) FROM holdfast_work WHERE instance = :id AND state = 'assigned')
+  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+  LEFT JOIN holdfast_instances AS i ON i.id = :id;
+
+-- name: insert_instance
+INSERT INTO holdfast_instances
+       (id, name, host, pid, address, version, capacity, state, joined_at, beat_at, asked_at, expires_at)
+SELECT :id::text, :name::text, :host::text, :pid::bigint, :address::text, :version::text, :capacity::bigint, 'alive',
+       t.now, t.now, t.now, t.now + :ttl::bigint
+  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+    ON CONFLICT (id) DO NOTHING
+RETURNING 1;
+
+-- name: write_instance
+UPDATE holdfast_instances
+   SET state = :state, expires_at = :expires_at, beat_at = :beat_at, address = :address, host = :host, pid = :pid,
+       claims = :claims, load = :load, asked_at = :asked_at, wants = :wants
+ WHERE id = :id;
+
+-- name: dead_instances
+-- Others that nobody has declared dead yet. Who is at one of them already will do it.
+SELECT id, name FROM holdfast_instances
+ WHERE state IN ('alive', 'draining')
+   AND expires_at <= coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AND id <> :id
+ ORDER BY expires_at, id LIMIT :limit FOR UPDATE SKIP LOCKED;
+
+-- name: declare_dead
+UPDATE holdfast_instances SET state = 'dead' WHERE id = :id;
+
+-- name: note_instance
+INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner)
+SELECT :key::text, coalesce(max(number), 0) + 1, :kind::text, :at::bigint, 0, :owner::text
+  FROM holdfast_history WHERE lock_key = :key;
+
+-- name: uncount_events
+-- In case there is a lock of that name as well: the number of its last event is to be looked up.
+UPDATE holdfast_locks SET events = NULL WHERE lock_key = :key;
+
+-- name: count_living
+SELECT count(*) FROM holdfast_instances WHERE state = 'alive' AND expires_at > :now;
+
+-- name: list_instances
+SELECT i.id, i.name, i.host, i.pid, i.version, i.state, i.capacity,
+       (SELECT count(*) FROM holdfast_work AS w WHERE w.instance = i.id AND w.state = 'assigned'),
+       i.joined_at, i.beat_at, i.expires_at
+  FROM holdfast_instances AS i WHERE i.id > :after ORDER BY i.id LIMIT :limit;
+
+-- name: wanting
+-- Who wants work of a type, and has waited longest. Of all that are alive: they are few, and claims write them often.
+SELECT id, address FROM holdfast_instances
+ WHERE state = 'alive' AND expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+   AND strpos(wants, :wanted) > 0
+ ORDER BY asked_at, id LIMIT :limit;
+
+-- name: delete_instances
+-- Whatever their state: who was to be heard of until then is gone.
+DELETE FROM holdfast_instances
+ WHERE ctid = ANY (ARRAY (SELECT ctid FROM holdfast_instances
+                           WHERE state IN ('alive', 'draining', 'left', 'dead') AND expires_at <= :before
+                           LIMIT :limit FOR UPDATE SKIP LOCKED))
+RETURNING 1;
+
+-- name: lock_work
+SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+  FROM holdfast_work WHERE work_key = :key FOR UPDATE;
+
+-- name: read_work
+SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+  FROM holdfast_work WHERE work_key = :key;
+
+-- name: new_work
+-- A row to be locked, for work that nobody has offered.
+INSERT INTO holdfast_work (work_key, type, state, due_at, data, text, max_tries, offered_at)
+SELECT :key::text, :type::text, 'offered', t.now, 'null', '', 0, t.now
+  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+    ON CONFLICT (work_key) DO NOTHING
+RETURNING 1;
+
+-- name: write_work
+UPDATE holdfast_work
+   SET type = :type, state = :state, due_at = :due_at, data = :data, text = :text, tries = :tries, max_tries = :max_tries,
+       instance = :instance, attempt = :attempt, token = :token, claim = :claim, offered_at = :offered_at,
+       assigned_at = :assigned_at
+ WHERE work_key = :key;
+
+-- name: delete_work
+DELETE FROM holdfast_work WHERE work_key = :key;
+
+-- name: offer_works
+-- A row for each that is new: not known, or to be done again. Keys come in their order, so that two who offer the same
+-- do not wait for each other. What is known is looked up first, so that it is not locked.
+INSERT INTO holdfast_work AS w (work_key, type, state, due_at, data, text, max_tries, offered_at)
+SELECT o.key, o.type, 'offered', coalesce(o.at, t.now + o.delay), o.data, '', o.max_tries, t.now
+  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+ CROSS JOIN json_to_recordset(:works::json) AS o(key text, type text, data text, max_tries bigint, delay bigint, at bigint)
+  LEFT JOIN LATERAL (SELECT state FROM holdfast_work WHERE work_key = o.key COLLATE "C" OFFSET 0) AS s ON true
+ WHERE s.state IS NULL OR (:again::boolean AND s.state IN ('completed', 'failed'))
+    ON CONFLICT (work_key) DO UPDATE
+   SET state = 'offered', due_at = excluded.due_at, data = excluded.data, text = '', tries = 0,
+       max_tries = excluded.max_tries, instance = '', attempt = '', token = 0, claim = 0,
+       offered_at = excluded.offered_at, assigned_at = NULL
+ WHERE :again::boolean AND w.state IN ('completed', 'failed')
+RETURNING work_key, type, due_at <= offered_at;
+
+-- name: work_states
+SELECT w.work_key, w.state
+  FROM json_array_elements_text(:keys::json) AS k(key),
+       LATERAL (SELECT work_key, state FROM holdfast_work WHERE work_key = k.key COLLATE "C" OFFSET 0) AS w;
+
+-- name: claim_works
+-- The fast path of a claim: all of it in one statement. A row with the time, what the instance had before, its capacity,
+-- and nothing else if there is nothing to take; else one for each piece of work, without a token if somebody is at its
+-- lock. No row: the general way. That is so if the instance may not claim, if there is anything to be looked at first, or
+-- if a lock of what is first in the queue is not free.
+-- It all hangs on the row of the instance, which is locked before any work is. If somebody has changed that row while we
+-- waited for it, what was counted before is out of date: xmin tells. What the instance has is counted only if that
+-- matters. Work that somebody else is at is passed over, and so are locks, as in take_locks. That nothing was claimed
+-- need not reach the disk. Rows to be changed are found by arrays: a join may be planned as a walk through all there are.
+WITH t AS MATERIALIZED (
+    SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now),
+k AS MATERIALIZED (
+    SELECT type COLLATE "C" AS type, n FROM json_array_elements_text(:types::json) WITH ORDINALITY AS k(type, n)),
+i AS (
+    UPDATE holdfast_instances AS i
+       SET claims = :number, asked_at = t.now, wants = NULL, address = :instance, host = :host, pid = :pid,
+           load = :limit::bigint + CASE WHEN :spread::bigint = 0 AND i.load + :limit::bigint <= i.capacity THEN i.load
+                       ELSE (SELECT count(*) FROM holdfast_work WHERE instance = :id AND state = 'assigned') END
+      FROM t
+     WHERE i.id = :id AND CASE i.state WHEN 'alive' THEN i.expires_at > t.now END AND i.claims < :number
+       AND i.xmin = (SELECT s.xmin FROM holdfast_instances AS s WHERE s.id = :id)
+       AND NOT EXISTS (SELECT FROM k, LATERAL (SELECT FROM holdfast_work
+                                                WHERE state = 'assigned' AND type = k.type AND due_at <= t.now
+                                                  AND coalesce(state, '') <> 'completed' LIMIT 1) AS w)
+       AND NOT EXISTS (SELECT FROM k, LATERAL (SELECT work_key FROM holdfast_work
+                                                WHERE state = 'offered' AND type = k.type AND due_at <= t.now
+                                                  AND coalesce(state, '') <> 'completed'
+                                                ORDER BY due_at, work_key LIMIT :limit) AS w,
+                                      LATERAL (SELECT owner IS NULL AND waiters = 0 AND holds = 0 AND notes IS NULL AS free
+                                                 FROM holdfast_locks WHERE lock_key = w.work_key OFFSET 0) AS l
+                        WHERE NOT l.free)
+    RETURNING i.load - :limit::bigint AS had, i.capacity),
+picked AS MATERIALIZED (
+    SELECT w.work_key, w.due_at, row_number() OVER (ORDER BY k.n, w.due_at, w.work_key) - 1 AS place
+      FROM i, t, k, LATERAL (SELECT work_key, due_at FROM holdfast_work
+                              WHERE state = 'offered' AND type = k.type AND due_at <= t.now
+                                AND coalesce(state, '') <> 'completed'
+                              ORDER BY due_at, work_key LIMIT greatest(least(:limit::bigint, i.capacity - i.had), 0)
+                                FOR UPDATE SKIP LOCKED) AS w),
+works AS MATERIALIZED (
+    SELECT p.work_key, :attempt::text || '.' || p.place AS attempt, l.known
+      FROM i CROSS JOIN t CROSS JOIN picked AS p
+      LEFT JOIN LATERAL (SELECT true AS known FROM holdfast_locks WHERE lock_key = p.work_key OFFSET 0) AS l ON true
+     WHERE p.place < least(:limit::bigint, i.capacity - i.had)
+       AND t.now - p.due_at >= :spread::bigint * (i.had + p.place) / i.capacity),
+free AS MATERIALIZED (
+    SELECT l.lock_key, works.attempt
+      FROM works, LATERAL (SELECT lock_key FROM holdfast_locks
+                            WHERE lock_key = works.work_key AND owner IS NULL AND waiters = 0 AND holds = 0 AND notes IS NULL
+                              FOR UPDATE SKIP LOCKED) AS l
+     WHERE works.known),
+old AS (
+    UPDATE holdfast_locks AS l
+       SET token = greatest(l.token + 1, (SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1 AND l.token = 0), t.now),
+           owner = :id, attempt = free.attempt, claimed = 1, granted_at = t.now, expires_at = t.now + :ttl::bigint,
+           instance = :instance, host = :host, pid = :pid
+      FROM t, free
+     WHERE l.lock_key = free.lock_key AND l.lock_key = ANY (ARRAY (SELECT lock_key FROM free))
+    RETURNING l.lock_key, l.token, l.attempt),
+new AS (
+    INSERT INTO holdfast_locks AS l (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
+    SELECT works.work_key, greatest((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), t.now),
+           :id::text, works.attempt, t.now, t.now + :ttl::bigint, :instance::text, :host::text, :pid::bigint
+      FROM t, works WHERE works.known IS NULL
+        ON CONFLICT (lock_key) DO NOTHING
+    RETURNING l.lock_key, l.token, l.attempt),
+granted AS MATERIALIZED (
+    SELECT * FROM old UNION ALL SELECT * FROM new),
+taken AS (
+    UPDATE holdfast_work AS w
+       SET state = 'assigned', instance = :id, claim = :number, tries = w.tries + 1,
+           attempt = g.attempt, token = g.token, assigned_at = t.now, due_at = t.now + :ttl::bigint
+      FROM t, granted AS g
+     WHERE w.work_key = g.lock_key AND w.work_key = ANY (ARRAY (SELECT lock_key FROM granted))
+    RETURNING w.work_key, w.attempt, w.token, w.data, w.tries)
+SELECT t.now, i.had, i.capacity, works.work_key, taken.attempt, taken.token, taken.data, taken.tries,
+       CASE WHEN works.work_key IS NULL THEN set_config('synchronous_commit', 'off', true) END
+  FROM t CROSS JOIN i LEFT JOIN works ON true LEFT JOIN taken ON taken.work_key = works.work_key;
+
+-- name: want_work
+-- What an instance wants that has not got enough, unless it has claimed again. Before next_due, in one round trip.
+UPDATE holdfast_instances SET wants = :wants
+ WHERE id = :id AND claims = :number AND set_config('synchronous_commit', 'off', true) IS NOT NULL;
+
+-- name: due_assigned
+-- Work that is assigned and due, of each type up to a limit, with what its lock's row says. Whoever else is at one of
+-- them is passed over.
+SELECT w.work_key, w.type, w.state, w.due_at, w.data, w.text, w.tries, w.max_tries, w.instance, w.attempt, w.token, w.claim, w.offered_at, w.assigned_at,
+       l.attempt, l.expires_at, l.holds, l.waiters, l.notes IS NULL, t.now
+  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+ CROSS JOIN json_array_elements_text(:types::json) WITH ORDINALITY AS k(type, n)
+ CROSS JOIN LATERAL (SELECT * FROM holdfast_work
+                      WHERE state = 'assigned' AND type = k.type COLLATE "C" AND due_at <= t.now
+                        AND coalesce(state, '') <> 'completed'
+                      ORDER BY due_at, work_key LIMIT :limit FOR UPDATE SKIP LOCKED) AS w
+  LEFT JOIN LATERAL (SELECT attempt, expires_at, holds, waiters, notes
+                       FROM holdfast_locks WHERE lock_key = w.work_key OFFSET 0) AS l ON true
+ ORDER BY k.n, w.due_at, w.work_key;
+
+-- name: move_due
+WITH m AS MATERIALIZED (
+    SELECT key COLLATE "C" AS key, due FROM json_to_recordset(:works::json) AS m(key text, due bigint))
+UPDATE holdfast_work AS w SET due_at = m.due
+  FROM m WHERE w.work_key = m.key AND w.work_key = ANY (ARRAY (SELECT key FROM m));
+
+-- name: pick_work
+-- Work that is offered and due, of each type up to a limit, and whether its lock seems to be free. Whoever else is at
+-- one of them is passed over.
+SELECT w.work_key, w.due_at, l.free IS NOT FALSE, t.now
+  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+ CROSS JOIN json_array_elements_text(:types::json) WITH ORDINALITY AS k(type, n)
+ CROSS JOIN LATERAL (SELECT work_key, due_at FROM holdfast_work
+                      WHERE state = 'offered' AND type = k.type COLLATE "C" AND due_at <= t.now
+                        AND coalesce(state, '') <> 'completed'
+                      ORDER BY due_at, work_key LIMIT :limit FOR UPDATE SKIP LOCKED) AS w
+  LEFT JOIN LATERAL (SELECT owner IS NULL AND waiters = 0 AND holds = 0 AND notes IS NULL AS free
+                       FROM holdfast_locks WHERE lock_key = w.work_key OFFSET 0) AS l ON true
+ ORDER BY k.n, w.due_at, w.work_key;
+
+-- name: try_lock_rows
+-- Of those locks that have a row, whether it is ours now: nobody waits here for who is at one of them.
+WITH k AS MATERIALIZED (SELECT key FROM json_array_elements_text(:keys::json) AS k(key)),
+mine AS MATERIALIZED (
+    SELECT l.lock_key
+      FROM k, LATERAL (SELECT lock_key FROM holdfast_locks WHERE lock_key = k.key COLLATE "C"
+                          FOR NO KEY UPDATE SKIP LOCKED) AS l)
+SELECT l.lock_key, l.lock_key IN (SELECT lock_key FROM mine)
+  FROM k, LATERAL (SELECT lock_key FROM holdfast_locks WHERE lock_key = k.key COLLATE "C" OFFSET 0) AS l;
+
+-- name: take_locks
+-- Grants the locks of work: those that have no row; and those that are free, that nobody is at, and that no transaction
+-- pins. Of the others nothing is to be seen behind it. FOR UPDATE locks the rows as they are now, so what is asked of
+-- them here is true of them when they are written.
+WITH t AS MATERIALIZED (
+    SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now),
+works AS MATERIALIZED (
+    SELECT k.key, k.attempt, l.known
+      FROM json_to_recordset(:works::json) AS k(key text, attempt text)
+      LEFT JOIN LATERAL (SELECT true AS known FROM holdfast_locks
+                          WHERE lock_key = k.key COLLATE "C" OFFSET 0) AS l ON true),
+free AS MATERIALIZED (
+    SELECT l.lock_key, works.attempt
+      FROM works,
+           LATERAL (SELECT lock_key FROM holdfast_locks
+                     WHERE lock_key = works.key COLLATE "C" AND owner IS NULL AND waiters = 0 AND holds = 0 AND notes IS NULL
+                       FOR UPDATE SKIP LOCKED) AS l
+     WHERE works.known),
+old AS (
+    UPDATE holdfast_locks AS l
+       SET token = greatest(l.token + 1, (SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1 AND l.token = 0), t.now),
+           owner = :owner, attempt = free.attempt, claimed = 1, granted_at = t.now, expires_at = t.now + :ttl::bigint,
+           instance = :instance, host = :host, pid = :pid
+      FROM t, free
+     WHERE l.lock_key = free.lock_key AND l.lock_key = ANY (ARRAY (SELECT lock_key FROM free)))
+INSERT INTO holdfast_locks (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
+SELECT works.key, greatest((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), t.now),
+       :owner::text, works.attempt, t.now, t.now + :ttl::bigint, :instance::text, :host::text, :pid::bigint
+  FROM t, works WHERE works.known IS NULL
+    ON CONFLICT (lock_key) DO NOTHING;
+
+-- name: take_works
+-- Assigns the work whose locks were granted just now.
+WITH granted AS MATERIALIZED (
+    SELECT l.*
+      FROM json_to_recordset(:works::json) AS k(key text, attempt text),
+           LATERAL (SELECT lock_key, attempt, token, granted_at, expires_at FROM holdfast_locks
+                     WHERE lock_key = k.key COLLATE "C" AND attempt = k.attempt COLLATE "C" OFFSET 0) AS l)
+UPDATE holdfast_work AS w
+   SET state = 'assigned', instance = :id, claim = :number, tries = w.tries + 1,
+       attempt = g.attempt, token = g.token, assigned_at = g.granted_at, due_at = g.expires_at
+  FROM granted AS g
+ WHERE w.work_key = g.lock_key AND w.work_key = ANY (ARRAY (SELECT lock_key FROM granted))
+RETURNING w.work_key, w.attempt, w.token, w.data, w.tries, w.assigned_at, w.due_at;
+
+-- name: claimed_before
+-- What an instance still has of an earlier claim.
+SELECT w.work_key, w.attempt, w.token, w.data, w.tries, coalesce(h.expires_at, l.expires_at), t.now
+  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+ CROSS JOIN holdfast_work AS w
+ CROSS JOIN LATERAL (SELECT * FROM holdfast_locks WHERE lock_key = w.work_key OFFSET 0) AS l
+  LEFT JOIN LATERAL (SELECT attempt, expires_at FROM holdfast_holds
+                      WHERE lock_key = w.work_key AND attempt = w.attempt OFFSET 0) AS h ON l.holds > 0
+ WHERE w.instance = :id AND w.state = 'assigned' AND w.claim = :number
+   AND CASE l.holds WHEN 0 THEN l.attempt = w.attempt ELSE h.attempt IS NOT NULL END
+   AND coalesce(h.expires_at, l.expires_at) > t.now;
+
+-- name: works_of
+SELECT work_key, attempt FROM holdfast_work WHERE instance = :id AND state = 'assigned' ORDER BY work_key;
+
+-- name: next_due
+-- When the first of these types can be claimed, and when the first is to be looked at.
+SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+       (SELECT min((SELECT due_at FROM holdfast_work WHERE state = 'offered' AND type = k.type COLLATE "C"
+                       AND coalesce(state, '') <> 'completed' ORDER BY due_at LIMIT 1))
+          FROM json_array_elements_text(:types::json) AS k(type)),
+       (SELECT min((SELECT due_at FROM holdfast_work WHERE state = 'assigned' AND type = k.type COLLATE "C"
+                       AND coalesce(state, '') <> 'completed' ORDER BY due_at LIMIT 1))
+          FROM json_array_elements_text(:types::json) AS k(type));
+
+-- name: list_work
+SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+  FROM holdfast_work
+ WHERE work_key >= :from_key AND (:to_key::text IS NULL OR work_key < :to_key) AND work_key > :after
+   AND (:state::text IS NULL OR state = :state)
+ ORDER BY work_key LIMIT :limit;
+
+-- name: list_work_of
+-- The index has the states of an instance's work one behind the other: each is walked for itself.
+(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+  FROM holdfast_work
+ WHERE instance = :instance AND state = 'offered' AND coalesce(:state::text, 'offered') = 'offered'
+   AND work_key >= :from_key AND (:to_key::text IS NULL OR work_key < :to_key) AND work_key > :after
+ ORDER BY work_key LIMIT :limit)
+ UNION ALL
+(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+  FROM holdfast_work
+ WHERE instance = :instance AND state = 'assigned' AND coalesce(:state::text, 'assigned') = 'assigned'
+   AND work_key >= :from_key AND (:to_key::text IS NULL OR work_key < :to_key) AND work_key > :after
+ ORDER BY work_key LIMIT :limit)
+ UNION ALL
+(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+  FROM holdfast_work
+ WHERE instance = :instance AND state = 'completed' AND coalesce(:state::text, 'completed') = 'completed'
+   AND work_key >= :from_key AND (:to_key::text IS NULL OR work_key < :to_key) AND work_key > :after
+ ORDER BY work_key LIMIT :limit)
+ UNION ALL
+(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+  FROM holdfast_work
+ WHERE instance = :instance AND state = 'failed' AND coalesce(:state::text, 'failed') = 'failed'
+   AND work_key >= :from_key AND (:to_key::text IS NULL OR work_key < :to_key) AND work_key > :after
+ ORDER BY work_key LIMIT :limit)
+ ORDER BY work_key LIMIT :limit;
+
+-- name: count_work
+-- Reads all that is not completed, and of that only the index.
+SELECT type, count(*) FILTER (WHERE state = 'offered'), count(*) FILTER (WHERE state = 'assigned'),
+       count(*) FILTER (WHERE state = 'failed'), min(due_at) FILTER (WHERE state = 'offered'),
+       coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+  FROM holdfast_work WHERE state IN ('offered', 'assigned', 'failed') AND coalesce(state, '') <> 'completed'
+ GROUP BY type ORDER BY type;
+
+-- name: delete_works
+DELETE FROM holdfast_work
+ WHERE ctid = ANY (ARRAY (SELECT ctid FROM holdfast_work
+                           WHERE coalesce(state, '') IN ('completed', 'failed') AND due_at <= :before
+                           ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED))
+RETURNING 1;
+
 -- name: count_held
 SELECT count(*) FROM holdfast_locks
  WHERE coalesce(owner, '') <> '' AND expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);

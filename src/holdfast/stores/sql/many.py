@@ -160,6 +160,8 @@ class ManyKeys(Serving):
         ended = self._fetch("delete_ended", now=now, limit=limit)
         self._fetch("delete_outcomes", now=now, limit=limit)
         self._delete_access(now, limit)
+        works = self._fetch("delete_works", before=now - micros(request.keep_history), limit=limit)
+        gone = self._fetch("delete_instances", before=now - micros(request.idle), limit=limit)
         history = self._fetch("delete_history", before=now - micros(request.keep_history), limit=limit)
         if given is None:
             self._keep_partitions(now, now - micros(request.keep_history))
@@ -183,7 +185,7 @@ class ManyKeys(Serving):
         self._fetch(
             "delete_never_granted", after=request.after, upto=after, idle_since=idle_since, limit=limit
         )
-        if after is None and limit in (over, len(ended), len(history)):
+        if after is None and limit in (over, len(ended), len(history), len(works), len(gone)):
             after = (
                 walk[-1][0] if walk else request.after
             )  # all keys were seen, but there is more that is over

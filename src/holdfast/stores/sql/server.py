@@ -51,10 +51,10 @@ from holdfast.stores.listening import Listening
 from holdfast.stores.pool import Pool
 from holdfast.stores.sql import access, deciding, feed, views, within
 from holdfast.stores.sql.callers import Caller, caller
+from holdfast.stores.sql.clustered import Clustered
 from holdfast.stores.sql.deadlock import Tables, end_circles
 from holdfast.stores.sql.deciding import Acquired
 from holdfast.stores.sql.holds import is_plain
-from holdfast.stores.sql.many import ManyKeys
 from holdfast.stores.sql.run import Row
 from holdfast.stores.sql.session import RowLocked, Session, Transaction
 
@@ -66,7 +66,7 @@ A = TypeVar("A")
 MOST_CONTENDED = 1000
 
 
-class ServerStore(ManyKeys, ABC):
+class ServerStore(Clustered, ABC):
     """See the module. Connections come from a pool; any number of threads may ask."""
 
     traits: Traits
@@ -93,6 +93,7 @@ class ServerStore(ManyKeys, ABC):
             GrantAccess: lambda request: access.grant(self._fetch, request),
             RevokeAccess: lambda request: access.revoke(self._fetch, request),
             ListAccess: lambda request: access.list_all(self._read, request),
+            **self._cluster_answers(),
         }
 
     def open(self) -> None:

@@ -53,15 +53,20 @@ class Serving:
             lock = LockRow(run, key, instant(now), self._level, post, attempt)
             answer = decide(lock)
             lock.write()
-            abroad = [each for each in post if each[0] != self._client.instance]
-            run.commit(abroad, lazily=lazily(answer))
+            run.commit(self._abroad(post), lazily=lazily(answer))
             return answer, post
 
         answer, post = self.use(work, urgent=urgent)
+        self._deliver(post)
+        return answer
+
+    def _abroad(self, post: Post) -> Post:
+        return [each for each in post if each[0] != self._client.instance]
+
+    def _deliver(self, post: Post) -> None:
         for instance, signal in post:
             if instance == self._client.instance:  # no database is needed for that
                 self._signals.deliver(signal)
-        return answer
 
     def _fetch(self, name: str, /, **parameters: Any) -> list[Row]:
         return self.use(lambda session: session.fetch(name, parameters))

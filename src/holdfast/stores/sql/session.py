@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from holdfast import errors
 from holdfast.core.requests import Signal
-from holdfast.stores.sql.run import Row
+from holdfast.stores.sql.run import Row, Soon
 
 Batch = list[tuple[str, dict[str, Any]]]  # named statements with their parameters
 
@@ -49,16 +49,31 @@ class Transaction:
         self._session = session
         self._create = create
         self._queue: Batch = [("begin", {})]
+        self._awaited: dict[int, Soon] = {}  # by their places in the queue
 
     def __call__(self, name: str, /, **parameters: Any) -> list[Row]:
         """Send what is queued and this, and return the rows of this."""
         self._queue.append((name, parameters))
-        batch, self._queue = self._queue, []
-        return self._session.send(batch)[-1]
+        return self._send()[-1]
 
     def later(self, name: str, /, **parameters: Any) -> None:
         """Queue a statement."""
         self._queue.append((name, parameters))
+
+    def soon(self, name: str, /, **parameters: Any) -> Soon:
+        """Queue a statement whose rows are wanted, but not before the next that is sent."""
+        soon = self._awaited[len(self._queue)] = Soon()
+        self._queue.append((name, parameters))
+        return soon
+
+    def _send(self, *, commits: bool = False) -> list[list[Row]]:
+        batch, self._queue = self._queue, []
+        awaited, self._awaited = self._awaited, {}
+        results = self._session.send(batch, commits=commits)
+        for place, soon in awaited.items():
+            # What comes behind a commit may have failed, and then there may be no result of it.
+            soon.rows = results[place] if place < len(results) else []
+        return results
 
     def lock(self, key: str, attempt: str, now: int | None) -> Row:
         """Lock the row of a key, then read it: what the lock had to wait for is seen by the read."""
@@ -73,23 +88,31 @@ class Transaction:
         self.later("lock_row", key=key)
         self.later("probe_pin", key=key)
         self.later("read_lock", key=key, attempt=attempt, now=now)
-        batch, self._queue = self._queue, []
-        *_, locked, probe, read = self._session.send(batch)
+        *_, locked, probe, read = self._send()
         row = read[0]
         if row[3] is not None and not locked:
             return self._lock(key, attempt, now)  # somebody made it just after we found none to lock
         pinned = row[3] is not None and not probe
         return (row[0], pinned, *row[2:])
 
-    def commit(self, post: list[tuple[str, Signal]], *, lazily: bool = False) -> None:
+    def commit(
+        self,
+        post: list[tuple[str, Signal]],
+        *,
+        lazily: bool = False,
+        behind: tuple[str, dict[str, Any]] | None = None,
+    ) -> list[Row]:
         """Write what is queued, commit, and then wake whoever is concerned.
 
         *lazily*: the commit need not have reached the disk, because losing it would only delay somebody.
+        *behind* is a statement that reads what others have committed by then; its rows are returned, or none
+        if it failed.
         """
         if lazily:
             self.later("commit_lazily")
         self.later("commit")
+        read = None if behind is None else self.soon(behind[0], **behind[1])
         for instance, signal in post:
             self._queue += self._session.signalling(instance, signal)
-        batch, self._queue = self._queue, []
-        self._session.send(batch, commits=True)
+        self._send(commits=True)
+        return [] if read is None else read.rows

@@ -122,6 +122,8 @@ def sweep(run: Transaction, request: Sweep, level: HistoryLevel, post: Post) -> 
     outcomes = run("outcomes_before", now=now, limit=limit)
     run.many("delete_outcome", [{"key": key, "token": token} for key, token in outcomes])
     run("delete_access", now=now, limit=limit)
+    works = run("delete_works", before=now - micros(request.keep_history), limit=limit)
+    gone = run("delete_instances", before=now - micros(request.idle), limit=limit)
     history = run("history_before", before=now - micros(request.keep_history), limit=limit)
     run.many("delete_event", [{"key": key, "number": number} for key, number in history])
     idle_since = now - micros(request.idle)
@@ -142,7 +144,7 @@ def sweep(run: Transaction, request: Sweep, level: HistoryLevel, post: Post) -> 
         after = key
     else:
         # Even if all keys were seen, there may be more of what is over.
-        more = len(walk) > limit or limit in (expired, len(ended), len(history))
+        more = len(walk) > limit or limit in (expired, len(ended), len(history), len(works), len(gone))
         after = after if more else None
     return Swept(expired, tickets, locks, len(ended), len(history), after)
 

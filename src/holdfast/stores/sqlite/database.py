@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from holdfast import errors
 from holdfast.stores.base import failure
 from holdfast.stores.sql import Statements, schema_versions
-from holdfast.stores.sql.run import Row
+from holdfast.stores.sql.run import Row, Soon
 
 T = TypeVar("T")
 
@@ -73,6 +73,10 @@ class Run:
     def later(self, name: str, /, **parameters: Any) -> None:
         """Run one statement: there are no round trips to save."""
         self._fetch(SQL[name], parameters)
+
+    def soon(self, name: str, /, **parameters: Any) -> Soon:
+        """Run one statement, and keep its rows."""
+        return Soon(self._fetch(SQL[name], parameters))
 
     def lock(self, key: str, attempt: str, now: int | None) -> Row:
         """Read a key: whoever is in a transaction here is the only writer."""

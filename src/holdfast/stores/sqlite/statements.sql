@@ -389,5 +389,292 @@ DELETE FROM holdfast_access
  WHERE id IN (SELECT id FROM holdfast_access INDEXED BY holdfast_access_by_time
                WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit);
 
+-- name: lock_instance
+-- Whoever is in a transaction that began as a writer is alone; so for all that is said to lock, here and below.
+SELECT 1 FROM holdfast_instances WHERE id = :id;
+
+-- name: read_instance
+-- Always one row: the time, the instance if there is one, and how much work it has.
+SELECT t.now, i.state, i.name, i.capacity, i.expires_at, i.beat_at, i.address, i.host, i.pid, i.claims, i.asked_at, i.wants,
+       (SELECT count(*) FROM holdfast_work INDEXED BY holdfast_work_by_instance WHERE instance = :id AND state = 'assigned')
+  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+  LEFT JOIN holdfast_instances AS i ON i.id = :id;
+
+-- name: insert_instance
+INSERT INTO holdfast_instances
+       (id, name, host, pid, address, version, capacity, state, joined_at, beat_at, asked_at, expires_at)
+SELECT :id, :name, :host, :pid, :address, :version, :capacity, 'alive', t.now, t.now, t.now, t.now + :ttl
+  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+ WHERE true
+    ON CONFLICT (id) DO NOTHING
+RETURNING 1;
+
+-- name: write_instance
+UPDATE holdfast_instances
+   SET state = :state, expires_at = :expires_at, beat_at = :beat_at, address = :address, host = :host, pid = :pid,
+       claims = :claims, load = :load, asked_at = :asked_at, wants = :wants
+ WHERE id = :id;
+
+-- name: dead_instances
+-- Others that nobody has declared dead yet.
+SELECT id, name FROM holdfast_instances INDEXED BY holdfast_instances_by_state
+ WHERE state IN ('alive', 'draining') AND expires_at <= coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+   AND id <> :id
+ ORDER BY expires_at, id LIMIT :limit;
+
+-- name: declare_dead
+UPDATE holdfast_instances SET state = 'dead' WHERE id = :id;
+
+-- name: note_instance
+INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner)
+SELECT :key, coalesce(max(number), 0) + 1, :kind, :at, 0, :owner FROM holdfast_history WHERE lock_key = :key;
+
+-- name: uncount_events
+-- In case there is a lock of that name as well: the number of its last event is to be looked up.
+UPDATE holdfast_locks SET events = NULL WHERE lock_key = :key;
+
+-- name: count_living
+SELECT count(*) FROM holdfast_instances INDEXED BY holdfast_instances_by_state
+ WHERE state = 'alive' AND expires_at > :now;
+
+-- name: list_instances
+SELECT i.id, i.name, i.host, i.pid, i.version, i.state, i.capacity,
+       (SELECT count(*) FROM holdfast_work AS w INDEXED BY holdfast_work_by_instance
+         WHERE w.instance = i.id AND w.state = 'assigned'),
+       i.joined_at, i.beat_at, i.expires_at
+  FROM holdfast_instances AS i WHERE i.id > :after ORDER BY i.id LIMIT :limit;
+
+-- name: wanting
+-- Who wants work of a type, and has waited longest. Of all that are alive: they are few, and claims write them often.
+SELECT id, address FROM holdfast_instances INDEXED BY holdfast_instances_by_state
+ WHERE state = 'alive' AND expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+   AND instr(wants, :wanted) > 0
+ ORDER BY asked_at, id LIMIT :limit;
+
+-- name: delete_instances
+-- Whatever their state: who was to be heard of until then is gone.
+DELETE FROM holdfast_instances
+ WHERE id IN (SELECT id FROM holdfast_instances INDEXED BY holdfast_instances_by_state
+               WHERE state IN ('alive', 'draining', 'left', 'dead') AND expires_at <= :before LIMIT :limit)
+RETURNING 1;
+
+-- name: lock_work
+SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+  FROM holdfast_work WHERE work_key = :key;
+
+-- name: read_work
+SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+  FROM holdfast_work WHERE work_key = :key;
+
+-- name: new_work
+-- A row to be locked, for work that nobody has offered.
+INSERT INTO holdfast_work (work_key, type, state, due_at, data, text, max_tries, offered_at)
+SELECT :key, :type, 'offered', t.now, 'null', '', 0, t.now
+  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+ WHERE true
+    ON CONFLICT (work_key) DO NOTHING
+RETURNING 1;
+
+-- name: write_work
+UPDATE holdfast_work
+   SET type = :type, state = :state, due_at = :due_at, data = :data, text = :text, tries = :tries, max_tries = :max_tries,
+       instance = :instance, attempt = :attempt, token = :token, claim = :claim, offered_at = :offered_at,
+       assigned_at = :assigned_at
+ WHERE work_key = :key;
+
+-- name: delete_work
+DELETE FROM holdfast_work WHERE work_key = :key;
+
+-- name: offer_works
+-- A row for each that is new: not known, or to be done again.
+INSERT INTO holdfast_work AS w (work_key, type, state, due_at, data, text, max_tries, offered_at)
+SELECT json_extract(o.value, '$.key'), json_extract(o.value, '$.type'), 'offered',
+       coalesce(json_extract(o.value, '$.at'), t.now + json_extract(o.value, '$.delay')),
+       json_extract(o.value, '$.data'), '', json_extract(o.value, '$.max_tries'), t.now
+  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+ CROSS JOIN json_each(:works) AS o
+ WHERE true
+    ON CONFLICT (work_key) DO UPDATE
+   SET state = 'offered', due_at = excluded.due_at, data = excluded.data, text = '', tries = 0,
+       max_tries = excluded.max_tries, instance = '', attempt = '', token = 0, claim = 0,
+       offered_at = excluded.offered_at, assigned_at = NULL
+ WHERE :again AND w.state IN ('completed', 'failed')
+RETURNING work_key, type, due_at <= offered_at;
+
+-- name: work_states
+SELECT w.work_key, w.state FROM json_each(:keys) AS k CROSS JOIN holdfast_work AS w ON w.work_key = k.value;
+
+-- name: begin_claim
+-- The fast path of a claim, to its end: the instance, and whether there is anything to be looked at first. Work is taken
+-- piece by piece, and not by lists: there are no round trips to save, and a list costs more than a row.
+SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)), i.state, i.expires_at, i.capacity, i.claims, i.load,
+       (SELECT token_floor FROM holdfast_meta WHERE id = 1),
+       EXISTS (SELECT 1 FROM json_each(:types) AS k
+                WHERE EXISTS (SELECT 1 FROM holdfast_work INDEXED BY holdfast_work_by_due
+                               WHERE state = 'assigned' AND type = k.value
+                                 AND due_at <= coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))))
+  FROM holdfast_instances AS i WHERE i.id = :id;
+
+-- name: count_assigned
+SELECT count(*) FROM holdfast_work INDEXED BY holdfast_work_by_instance WHERE instance = :id AND state = 'assigned';
+
+-- name: pick_free
+SELECT w.rowid, w.work_key, w.due_at, w.data, w.tries, l.token,
+       l.lock_key IS NULL OR (l.owner IS NULL AND l.waiters = 0 AND l.holds = 0 AND l.notes IS NULL)
+  FROM holdfast_work AS w INDEXED BY holdfast_work_by_due
+  LEFT JOIN holdfast_locks AS l ON l.lock_key = w.work_key
+ WHERE w.state = 'offered' AND w.type = :type AND w.due_at <= :now
+ ORDER BY w.due_at, w.work_key LIMIT :limit;
+
+-- name: take_lock
+INSERT INTO holdfast_locks (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
+VALUES (:key, :token, :owner, :attempt, :now, :end, :instance, :host, :pid)
+    ON CONFLICT (lock_key) DO UPDATE
+   SET token = excluded.token, owner = excluded.owner, attempt = excluded.attempt, claimed = 1,
+       granted_at = excluded.granted_at, expires_at = excluded.expires_at,
+       instance = excluded.instance, host = excluded.host, pid = excluded.pid;
+
+-- name: take_work
+UPDATE holdfast_work
+   SET state = 'assigned', due_at = :end, tries = tries + 1, instance = :owner, attempt = :attempt, token = :token,
+       claim = :number, assigned_at = :now
+ WHERE rowid = :row;
+
+-- name: end_claim
+UPDATE holdfast_instances
+   SET claims = :number, asked_at = :now, load = :load, wants = :wants, address = :address, host = :host, pid = :pid
+ WHERE id = :id;
+
+-- name: due_assigned
+-- Work that is assigned and due, of each type up to a limit, with what its lock's row says.
+SELECT w.work_key, w.type, w.state, w.due_at, w.data, w.text, w.tries, w.max_tries, w.instance, w.attempt, w.token, w.claim, w.offered_at, w.assigned_at, l.attempt, l.expires_at, l.holds, l.waiters, l.notes IS NULL, t.now
+  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+ CROSS JOIN json_each(:types) AS k
+ CROSS JOIN holdfast_work AS w
+    ON w.work_key IN (SELECT s.work_key FROM holdfast_work AS s INDEXED BY holdfast_work_by_due
+                       WHERE s.state = 'assigned' AND s.type = k.value AND s.due_at <= t.now
+                       ORDER BY s.due_at, s.work_key LIMIT :limit)
+  LEFT JOIN holdfast_locks AS l ON l.lock_key = w.work_key
+ ORDER BY k.key, w.due_at, w.work_key;
+
+-- name: move_due
+UPDATE holdfast_work
+   SET due_at = (SELECT json_extract(m.value, '$.due') FROM json_each(:works) AS m
+                  WHERE json_extract(m.value, '$.key') = work_key)
+ WHERE work_key IN (SELECT json_extract(m.value, '$.key') FROM json_each(:works) AS m);
+
+-- name: pick_work
+-- Work that is offered and due, of each type up to a limit, and whether its lock seems to be free.
+SELECT w.work_key, w.due_at,
+       l.lock_key IS NULL OR (l.owner IS NULL AND l.waiters = 0 AND l.holds = 0 AND l.notes IS NULL), t.now
+  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+ CROSS JOIN json_each(:types) AS k
+ CROSS JOIN holdfast_work AS w
+    ON w.work_key IN (SELECT s.work_key FROM holdfast_work AS s INDEXED BY holdfast_work_by_due
+                       WHERE s.state = 'offered' AND s.type = k.value AND s.due_at <= t.now
+                       ORDER BY s.due_at, s.work_key LIMIT :limit)
+  LEFT JOIN holdfast_locks AS l ON l.lock_key = w.work_key
+ ORDER BY k.key, w.due_at, w.work_key;
+
+-- name: try_lock_rows
+SELECT l.lock_key, 1 FROM json_each(:keys) AS k CROSS JOIN holdfast_locks AS l ON l.lock_key = k.value;
+
+-- name: take_locks
+-- Grants the locks of work that were seen to be free, in this transaction.
+INSERT INTO holdfast_locks AS l
+       (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
+SELECT json_extract(k.value, '$.key'), max((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), t.now),
+       :owner, json_extract(k.value, '$.attempt'), t.now, t.now + :ttl, :instance, :host, :pid
+  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+ CROSS JOIN json_each(:works) AS k
+ WHERE true
+    ON CONFLICT (lock_key) DO UPDATE
+   SET token = max(l.token + 1, excluded.granted_at), granted_at = excluded.granted_at, expires_at = excluded.expires_at,
+       owner = excluded.owner, attempt = excluded.attempt, claimed = 1,
+       instance = excluded.instance, host = excluded.host, pid = excluded.pid
+ WHERE l.owner IS NULL AND l.waiters = 0 AND l.holds = 0 AND l.notes IS NULL;
+
+-- name: take_works
+-- Assigns the work whose locks were granted just now.
+UPDATE holdfast_work
+   SET state = 'assigned', instance = :id, claim = :number, tries = tries + 1,
+       (attempt, token, assigned_at, due_at) =
+       (SELECT l.attempt, l.token, l.granted_at, l.expires_at FROM holdfast_locks AS l WHERE l.lock_key = work_key)
+ WHERE work_key IN (SELECT json_extract(k.value, '$.key')
+                      FROM json_each(:works) AS k
+                     CROSS JOIN holdfast_locks AS l ON l.lock_key = json_extract(k.value, '$.key')
+                     WHERE l.attempt = json_extract(k.value, '$.attempt'))
+RETURNING work_key, attempt, token, data, tries, assigned_at, due_at;
+
+-- name: claimed_before
+-- What an instance still has of an earlier claim.
+SELECT w.work_key, w.attempt, w.token, w.data, w.tries, coalesce(h.expires_at, l.expires_at), t.now
+  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+ CROSS JOIN holdfast_work AS w INDEXED BY holdfast_work_by_instance
+ CROSS JOIN holdfast_locks AS l ON l.lock_key = w.work_key
+  LEFT JOIN holdfast_holds AS h ON l.holds > 0 AND h.lock_key = w.work_key AND h.attempt = w.attempt
+ WHERE w.instance = :id AND w.state = 'assigned' AND w.claim = :number
+   AND CASE l.holds WHEN 0 THEN l.attempt = w.attempt ELSE h.attempt IS NOT NULL END
+   AND coalesce(h.expires_at, l.expires_at) > t.now;
+
+-- name: works_of
+SELECT work_key, attempt FROM holdfast_work INDEXED BY holdfast_work_by_instance
+ WHERE instance = :id AND state = 'assigned' ORDER BY work_key;
+
+-- name: next_due
+-- When the first of these types can be claimed, and when the first is to be looked at.
+SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)),
+       (SELECT min((SELECT min(due_at) FROM holdfast_work INDEXED BY holdfast_work_by_due
+                     WHERE state = 'offered' AND type = k.value)) FROM json_each(:types) AS k),
+       (SELECT min((SELECT min(due_at) FROM holdfast_work INDEXED BY holdfast_work_by_due
+                     WHERE state = 'assigned' AND type = k.value)) FROM json_each(:types) AS k);
+
+-- name: list_work
+SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+  FROM holdfast_work
+ WHERE work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
+   AND (:state IS NULL OR state = :state)
+ ORDER BY work_key LIMIT :limit;
+
+-- name: list_work_of
+-- The index has the states of an instance's work one behind the other: each is walked for itself.
+SELECT w.work_key, w.type, w.state, w.due_at, w.data, w.text, w.tries, w.max_tries, w.instance, w.attempt, w.token, w.claim, w.offered_at, w.assigned_at
+  FROM holdfast_work AS w
+ WHERE w.work_key IN (
+           SELECT * FROM (SELECT work_key FROM holdfast_work INDEXED BY holdfast_work_by_instance
+                           WHERE instance = :instance AND state = 'offered' AND coalesce(:state, 'offered') = 'offered'
+                             AND work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
+                           ORDER BY work_key LIMIT :limit)
+            UNION ALL
+           SELECT * FROM (SELECT work_key FROM holdfast_work INDEXED BY holdfast_work_by_instance
+                           WHERE instance = :instance AND state = 'assigned' AND coalesce(:state, 'assigned') = 'assigned'
+                             AND work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
+                           ORDER BY work_key LIMIT :limit)
+            UNION ALL
+           SELECT * FROM (SELECT work_key FROM holdfast_work INDEXED BY holdfast_work_by_instance
+                           WHERE instance = :instance AND state = 'completed' AND coalesce(:state, 'completed') = 'completed'
+                             AND work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
+                           ORDER BY work_key LIMIT :limit)
+            UNION ALL
+           SELECT * FROM (SELECT work_key FROM holdfast_work INDEXED BY holdfast_work_by_instance
+                           WHERE instance = :instance AND state = 'failed' AND coalesce(:state, 'failed') = 'failed'
+                             AND work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
+                           ORDER BY work_key LIMIT :limit))
+ ORDER BY w.work_key LIMIT :limit;
+
+-- name: count_work
+-- Reads all that is not completed, and of that only the index.
+SELECT type, sum(state = 'offered'), sum(state = 'assigned'), sum(state = 'failed'),
+       min(CASE state WHEN 'offered' THEN due_at END), coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+  FROM holdfast_work INDEXED BY holdfast_work_by_due
+ WHERE state IN ('offered', 'assigned', 'failed')
+ GROUP BY type ORDER BY type;
+
+-- name: delete_works
+DELETE FROM holdfast_work
+ WHERE work_key IN (SELECT work_key FROM holdfast_work INDEXED BY holdfast_work_by_end
+                     WHERE state IN ('completed', 'failed') AND due_at <= :before ORDER BY due_at LIMIT :limit)
+RETURNING 1;
+
 -- name: schema_version
 SELECT version FROM holdfast_meta WHERE id = 1;

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, unquote
 
 from holdfast import errors
 from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess
+from holdfast.core.cluster import Beat, Claim, Claimed
 from holdfast.core.deadlocks import Deadlock
 from holdfast.core.events import Event, HistoryLevel
 from holdfast.core.requests import (
@@ -55,11 +56,12 @@ from holdfast.stores.base import Listener, StoreOptions, Traits, instant, micros
 from holdfast.stores.sql import access, deciding, feed, views, within
 from holdfast.stores.sql.callers import caller
 from holdfast.stores.sql.deadlock import Tables, end_circles
+from holdfast.stores.sql.dealing import Decide
 from holdfast.stores.sql.deciding import Acquired
 from holdfast.stores.sql.holds import is_plain
 from holdfast.stores.sql.row import LockRow, Post
 from holdfast.stores.sql.run import Row
-from holdfast.stores.sqlite import batch
+from holdfast.stores.sqlite import batch, claiming, cluster
 from holdfast.stores.sqlite.database import SQL, Database, Run, Transaction
 from holdfast.stores.sqlite.signals import SUPPORTED, Doorbells
 
@@ -140,6 +142,8 @@ class SQLiteStore:
             GrantAccess: lambda request, _: access.grant(self._fetch, request),
             RevokeAccess: lambda request, _: access.revoke(self._fetch, request),
             ListAccess: lambda request, _: access.list_all(self._fetch, request),
+            **cluster.answers(self._deal, self._fetch),
+            Claim: self._claim,
         }
 
     def open(self) -> None:
@@ -375,6 +379,15 @@ class SQLiteStore:
         except BaseException:
             post.clear()  # nothing happened, so there is nothing to tell
             raise
+
+    def _deal(self, request: Any, decide: Decide, post: Post) -> Any:
+        """Answer a request about instances or work, in one transaction."""
+        return self._transact(lambda run: cluster.deal(run, request, decide, self._level, post), post)
+
+    def _claim(self, request: Claim, post: Post) -> Claimed | Beat:
+        self._doorbells.hang_up_bell()  # if there is too little for it, it is called when there is more
+        answer: Claimed | Beat = self._deal(request, claiming.claim, post)
+        return answer
 
     # Many keys at once.
 

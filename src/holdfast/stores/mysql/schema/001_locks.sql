@@ -133,6 +133,50 @@ CREATE TABLE IF NOT EXISTS holdfast_signals (
     KEY by_time (at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
+-- Who has joined a cluster.
+CREATE TABLE IF NOT EXISTS holdfast_instances (
+    id           VARBINARY(1020) NOT NULL,
+    name         VARBINARY(1020) NOT NULL,
+    host         VARBINARY(1020) NOT NULL,
+    pid          BIGINT NOT NULL,
+    address      VARBINARY(255) NOT NULL,      -- where it is signalled
+    version      VARBINARY(1020) NOT NULL,
+    capacity     BIGINT NOT NULL,      -- how much work it can have at a time
+    state        VARBINARY(20) NOT NULL,       -- alive, draining, left, dead
+    joined_at    BIGINT NOT NULL,
+    beat_at      BIGINT NOT NULL,
+    expires_at   BIGINT NOT NULL,
+    claims       BIGINT NOT NULL DEFAULT 0,    -- the number of the last one
+    asked_at     BIGINT NOT NULL,      -- when that was
+    wants        MEDIUMBLOB,           -- the types of work it waits for, each between two ends of lines
+    PRIMARY KEY (id),
+    KEY by_state (state, expires_at)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- What is to be done for a key. Whether it is assigned, the lock of the key says: only its lease counts.
+CREATE TABLE IF NOT EXISTS holdfast_work (
+    work_key     VARBINARY(1020) NOT NULL,
+    type         VARBINARY(1020) NOT NULL,
+    state        VARBINARY(20) NOT NULL,       -- offered, assigned, completed, failed
+    due_at       BIGINT NOT NULL,      -- offered: to be claimed; assigned: to be looked at; else: when it ended
+    data         MEDIUMBLOB NOT NULL,  -- JSON
+    text         MEDIUMBLOB NOT NULL,  -- the result as JSON, or what went wrong
+    tries        BIGINT NOT NULL,
+    max_tries    BIGINT NOT NULL,      -- 0: no limit
+    instance     VARBINARY(1020) NOT NULL,     -- that has it, or had it last
+    attempt      VARBINARY(1100) NOT NULL,
+    token        BIGINT NOT NULL,
+    claim        BIGINT NOT NULL,      -- the number of the claim that took it
+    offered_at   BIGINT NOT NULL,
+    assigned_at  BIGINT,
+    -- Empty as long as there is something to be done, so that a claim need not change its index.
+    ended_at     BIGINT GENERATED ALWAYS AS (IF(state IN ('completed', 'failed'), due_at, NULL)) STORED,
+    PRIMARY KEY (work_key),
+    KEY by_due (state, type, due_at, work_key),
+    KEY by_instance (instance, state, work_key),
+    KEY by_end (ended_at)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
 -- Who may ask a server what. Not the secret of a token, only its digest.
 CREATE TABLE IF NOT EXISTS holdfast_access (
     id           VARBINARY(255) NOT NULL,

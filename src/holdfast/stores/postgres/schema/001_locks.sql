@@ -127,5 +127,47 @@ CREATE TABLE holdfast_access (
 );
 CREATE INDEX holdfast_access_by_time ON holdfast_access (expires_at);
 
+-- Who has joined a cluster. Claims write it often, and change no column that has an index.
+CREATE TABLE holdfast_instances (
+    id           text COLLATE "C" PRIMARY KEY,
+    name         text COLLATE "C" NOT NULL,
+    host         text NOT NULL,
+    pid          bigint NOT NULL,
+    address      text COLLATE "C" NOT NULL,    -- where it is signalled
+    version      text NOT NULL,
+    capacity     bigint NOT NULL,      -- how much work it can have at a time
+    state        text COLLATE "C" NOT NULL,    -- alive, draining, left, dead
+    joined_at    bigint NOT NULL,
+    beat_at      bigint NOT NULL,
+    expires_at   bigint NOT NULL,      -- alive or draining: from then on it is dead, whoever notices; left: when it did
+    claims       bigint NOT NULL DEFAULT 0,    -- the number of its last claim
+    load         bigint NOT NULL DEFAULT 0,        -- how much work it has at most: less may have ended since; spares claims to count
+    asked_at     bigint NOT NULL,      -- when that was
+    wants        text COLLATE "C"      -- types of work, with a line break before and behind each; NULL: none
+) WITH (fillfactor = 70);
+CREATE INDEX holdfast_instances_by_state ON holdfast_instances (state, expires_at);
+
+-- What is to be done, and by whom it is done. Who has the lease of its key has the work: the rest is for looking at.
+CREATE TABLE holdfast_work (
+    work_key     text COLLATE "C" PRIMARY KEY,     -- the lock's
+    type         text COLLATE "C" NOT NULL,    -- the key up to the first colon
+    state        text COLLATE "C" NOT NULL,    -- offered, assigned, completed, failed
+    due_at       bigint NOT NULL,      -- offered: to be claimed from then on; assigned: to be looked at; else: when it ended
+    data         text NOT NULL,        -- JSON
+    text         text NOT NULL,        -- the result as JSON, or what went wrong; empty: nothing yet
+    tries        bigint NOT NULL DEFAULT 0,
+    max_tries    bigint NOT NULL,      -- 0: no limit
+    instance     text COLLATE "C" NOT NULL DEFAULT '', -- that has it, or had it last
+    attempt      text COLLATE "C" NOT NULL DEFAULT '', -- of its lease, or of the last
+    token        bigint NOT NULL DEFAULT 0,
+    claim        bigint NOT NULL DEFAULT 0,    -- the number of the claim that took it
+    offered_at   bigint NOT NULL,
+    assigned_at  bigint
+);
+CREATE INDEX holdfast_work_by_instance ON holdfast_work (instance, state, work_key);
+-- Both in words that only statements meant for them use, as above.
+CREATE INDEX holdfast_work_by_due ON holdfast_work (state, type, due_at, work_key) WHERE coalesce(state, '') <> 'completed';
+CREATE INDEX holdfast_work_by_end ON holdfast_work (due_at) WHERE coalesce(state, '') IN ('completed', 'failed');
+
 INSERT INTO holdfast_feed (id, last) VALUES (1, 0);
 INSERT INTO holdfast_meta (id, version, token_floor, store_id) VALUES (1, 1, 0, gen_random_uuid()::text);

@@ -119,5 +119,47 @@ CREATE TABLE holdfast_access (
 ) WITHOUT ROWID;
 CREATE INDEX holdfast_access_by_time ON holdfast_access (expires_at) WHERE expires_at IS NOT NULL;
 
+-- Who has joined a cluster.
+CREATE TABLE holdfast_instances (
+    id           TEXT PRIMARY KEY,
+    name         TEXT NOT NULL,
+    host         TEXT NOT NULL,
+    pid          INTEGER NOT NULL,
+    address      TEXT NOT NULL,        -- where it is signalled
+    version      TEXT NOT NULL,
+    capacity     INTEGER NOT NULL,     -- how much work it can have at a time
+    state        TEXT NOT NULL,        -- alive, draining, left, dead
+    joined_at    INTEGER NOT NULL,
+    beat_at      INTEGER NOT NULL,
+    expires_at   INTEGER NOT NULL,     -- alive or draining: from then on it is dead, whoever notices; left: when it did
+    claims       INTEGER NOT NULL DEFAULT 0,   -- the number of its last claim
+    load         INTEGER NOT NULL DEFAULT 0,       -- how much work it has at most: less may have ended since; spares claims to count
+    asked_at     INTEGER NOT NULL,     -- when that was
+    wants        TEXT                  -- types of work, with a line break before and behind each; NULL: none
+) WITHOUT ROWID;
+CREATE INDEX holdfast_instances_by_state ON holdfast_instances (state, expires_at);
+
+-- What is to be done, and by whom it is done. Who has the lease of its key has the work: the rest is for looking at.
+-- With row ids, other than the rest: rows may be long, and claims change them often.
+CREATE TABLE holdfast_work (
+    work_key     TEXT PRIMARY KEY,     -- the lock's
+    type         TEXT NOT NULL,        -- the key up to the first colon
+    state        TEXT NOT NULL,        -- offered, assigned, completed, failed
+    due_at       INTEGER NOT NULL,     -- offered: to be claimed from then on; assigned: to be looked at; else: when it ended
+    data         TEXT NOT NULL,        -- JSON
+    text         TEXT NOT NULL,        -- the result as JSON, or what went wrong; empty: nothing yet
+    tries        INTEGER NOT NULL DEFAULT 0,
+    max_tries    INTEGER NOT NULL,     -- 0: no limit
+    instance     TEXT NOT NULL DEFAULT '',     -- that has it, or had it last
+    attempt      TEXT NOT NULL DEFAULT '',     -- of its lease, or of the last
+    token        INTEGER NOT NULL DEFAULT 0,
+    claim        INTEGER NOT NULL DEFAULT 0,   -- the number of the claim that took it
+    offered_at   INTEGER NOT NULL,
+    assigned_at  INTEGER
+);
+CREATE INDEX holdfast_work_by_due ON holdfast_work (state, type, due_at, work_key);
+CREATE INDEX holdfast_work_by_instance ON holdfast_work (instance, state, work_key);
+CREATE INDEX holdfast_work_by_end ON holdfast_work (due_at) WHERE state IN ('completed', 'failed');
+
 INSERT INTO holdfast_feed (id, last) VALUES (1, 0);
 INSERT INTO holdfast_meta (id, version, token_floor, store_id) VALUES (1, 1, 0, lower(hex(randomblob(16))));

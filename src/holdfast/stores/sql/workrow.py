@@ -1,0 +1,108 @@
+"""A piece of work as its row has it, inside a transaction that has that row."""
+
+from __future__ import annotations
+
+from holdfast.core.cluster import Finish, WorkState, WorkView, abandoned_for_good
+from holdfast.stores.base import micros
+from holdfast.stores.sql.run import Row, Run
+
+COLUMNS = (  # as lock_work has them, behind the key and the type
+    "state",
+    "due_at",
+    "data",
+    "text",
+    "tries",
+    "max_tries",
+    "instance",
+    "attempt",
+    "token",
+    "claim",
+    "offered_at",
+    "assigned_at",
+)
+WIDTH = 2 + len(COLUMNS)
+
+
+class WorkRow:
+    """See the module."""
+
+    state: WorkState
+    due_at: int
+    data: str
+    text: str
+    tries: int
+    max_tries: int
+    instance: str
+    attempt: str
+    token: int
+    claim: int
+    offered_at: int
+    assigned_at: int | None
+
+    def __init__(self, row: Row) -> None:
+        self.key: str = row[0]
+        self.type: str = row[1]
+        self._read = row[2:WIDTH]
+        for name, value in zip(COLUMNS, self._read, strict=True):
+            setattr(self, name, value)
+
+    def write(self, run: Run) -> None:
+        """Write it back, if anything about it changed."""
+        values = tuple(getattr(self, name) for name in COLUMNS)
+        if values != self._read:
+            named = dict(zip(COLUMNS, values, strict=True))
+            run.later("write_work", key=self.key, type=self.type, **named)
+            self._read = values
+
+    def view(self) -> WorkView:
+        """Return it as others may see it."""
+        return WorkView(
+            self.key,
+            self.state,
+            self.data,
+            self.text,
+            self.tries,
+            self.max_tries,
+            self.instance,
+            self.token,
+            self.offered_at / 1e6,
+            None if self.assigned_at is None else self.assigned_at / 1e6,
+            self.due_at / 1e6,
+        )
+
+    def begin_again(self, now: int) -> None:
+        """Become as new, with the data it had."""
+        self.state, self.due_at, self.offered_at = "offered", now, now
+        self.text = self.instance = self.attempt = ""
+        self.tries = self.token = self.claim = 0
+        self.assigned_at = None
+
+    def abandon(self, now: int) -> None:
+        """Be offered again because the lease has ended, unless it was tried as often as it may."""
+        if self.max_tries and self.tries >= self.max_tries:
+            self.state, self.due_at = "failed", now
+            self.text = abandoned_for_good(self.tries)
+        else:
+            self.state = "offered"
+
+    def give_back(self, at: int) -> None:
+        """Be offered again as if it had not been tried."""
+        self.state, self.due_at, self.tries = "offered", at, self.tries - 1
+
+    def end(self, request: Finish, now: int) -> None:
+        """Come to the state in which an assignment has ended."""
+        at = None if request.at is None else micros(request.at)
+        if request.data is not None:
+            self.data = request.data
+        if request.ending == "returned":
+            self.give_back(now if at is None else at)
+            return
+        self.text = request.text
+        if request.ending == "completed":
+            self.state, self.due_at = "completed", now
+            if at is not None:
+                self.state, self.due_at, self.tries = "offered", at, 0
+        elif request.retry is not None and not (self.max_tries and self.tries >= self.max_tries):
+            self.state, self.due_at = "offered", now + micros(request.retry) if at is None else at
+        else:
+            self.state, self.due_at = "failed", now
