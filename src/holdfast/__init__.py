@@ -17,10 +17,12 @@ from holdfast.core.requests import Broken, Holder, LockView, Resized, Swept, Wai
 from holdfast.core.settings import Settings
 from holdfast.errors import (
     AccessDenied,
+    AtCapacity,
     CapacityMismatch,
     Closed,
     DeadlockDetected,
     HoldfastError,
+    InstanceLost,
     InvalidKey,
     LeaseLost,
     LimitExceeded,
@@ -39,6 +41,7 @@ from holdfast.errors import (
     StoreUnavailable,
     TooManyRequests,
     UpgradeRefused,
+    WorkEnded,
 )
 from holdfast.operations import Operation
 from holdfast.several import HoldAll, Leases
@@ -51,24 +54,42 @@ if TYPE_CHECKING:
     from holdfast.aio_leases import AsyncHold, AsyncLease
     from holdfast.aio_operations import AsyncOperation
     from holdfast.aio_several import AsyncHoldAll
+    from holdfast.cluster.aio import AsyncAssignment, AsyncClaims, AsyncInstance
+    from holdfast.cluster.aio_electing import AsyncElection, AsyncTerm
+    from holdfast.cluster.electing import Election, Term
+    from holdfast.cluster.sync import Assignment, Claims, Instance
+    from holdfast.core.cluster import InstanceView, Offered, WorkView
     from holdfast.fencing import raise_token
+    from holdfast.scheduling.tasks import AsyncRun, AsyncSchedule
+    from holdfast.scheduling.threads import Run, Schedule
     from holdfast.stdlock import AsyncLock
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AccessDenied",
+    "Assignment",
+    "AsyncAssignment",
+    "AsyncClaims",
+    "AsyncElection",
     "AsyncHold",
     "AsyncHoldAll",
     "AsyncHoldfast",
+    "AsyncInstance",
     "AsyncLease",
     "AsyncLock",
     "AsyncOperation",
+    "AsyncRun",
+    "AsyncSchedule",
+    "AsyncTerm",
+    "AtCapacity",
     "Backoff",
     "Broken",
     "CapacityMismatch",
+    "Claims",
     "Closed",
     "DeadlockDetected",
+    "Election",
     "Event",
     "Failure",
     "Hold",
@@ -76,6 +97,9 @@ __all__ = [
     "Holder",
     "Holdfast",
     "HoldfastError",
+    "Instance",
+    "InstanceLost",
+    "InstanceView",
     "InvalidKey",
     "Lease",
     "LeaseLost",
@@ -87,12 +111,15 @@ __all__ = [
     "LockView",
     "NotAuthenticated",
     "NotHeld",
+    "Offered",
     "Operation",
     "OperationFailed",
     "OutcomeUnknown",
     "ReentryLimit",
     "RequestRefused",
     "Resized",
+    "Run",
+    "Schedule",
     "SchemaMismatch",
     "Settings",
     "SettingsError",
@@ -101,28 +128,44 @@ __all__ = [
     "StoreMisconfigured",
     "StoreUnavailable",
     "Swept",
+    "Term",
     "TooManyRequests",
     "UpgradeRefused",
     "Waiter",
+    "WorkEnded",
+    "WorkView",
     "keys",
     "raise_token",
 ]
 
-_ASYNC = frozenset(
-    {"AsyncHold", "AsyncHoldAll", "AsyncHoldfast", "AsyncLease", "AsyncLock", "AsyncOperation"}
-)
+# asyncio takes longer to import than all of holdfast, and few programs need all that there is: only who asks
+# for these pays for them.
+_LATER = {
+    "holdfast.aio": (
+        "AsyncHold",
+        "AsyncHoldAll",
+        "AsyncHoldfast",
+        "AsyncLease",
+        "AsyncLock",
+        "AsyncOperation",
+    ),
+    "holdfast.cluster.aio": ("AsyncAssignment", "AsyncClaims", "AsyncInstance"),
+    "holdfast.cluster.aio_electing": ("AsyncElection", "AsyncTerm"),
+    "holdfast.cluster.electing": ("Election", "Term"),
+    "holdfast.cluster.sync": ("Assignment", "Claims", "Instance"),
+    "holdfast.core.cluster": ("InstanceView", "Offered", "WorkView"),
+    "holdfast.fencing": ("raise_token",),
+    "holdfast.scheduling.tasks": ("AsyncRun", "AsyncSchedule"),
+    "holdfast.scheduling.threads": ("Run", "Schedule"),
+}
 
 
 def __getattr__(name: str) -> object:
-    # asyncio takes longer to import than all of holdfast: only who asks for it pays for it.
-    if name in _ASYNC:
-        from holdfast import aio
+    for module, names in _LATER.items():
+        if name in names:
+            from importlib import import_module
 
-        return getattr(aio, name)
-    if name == "raise_token":
-        from holdfast import fencing
-
-        return fencing.raise_token
+            return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from holdfast import errors
+from holdfast.aio_cluster import ClusterMethods
 from holdfast.aio_leases import AsyncHold, AsyncLease
 from holdfast.aio_operations import AsyncOperation, run_once
 from holdfast.aio_several import AsyncHoldAll
@@ -51,12 +52,17 @@ from holdfast.options import (
 )
 from holdfast.stdlock import AsyncLock
 
+if TYPE_CHECKING:
+    from holdfast.scheduling.running import OnError
+    from holdfast.scheduling.tasks import AsyncSchedule
+    from holdfast.scheduling.ticking import Missed
+
 A = TypeVar("A")
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class AsyncHoldfast(BaseClient):
+class AsyncHoldfast(ClusterMethods, BaseClient):
     """Locks for tasks and processes: `Holdfast` for asyncio, with the same methods.
 
     A body that runs inside ``async with locks.hold(…)`` is cancelled when its lease is lost, and the block
@@ -236,6 +242,36 @@ class AsyncHoldfast(BaseClient):
 
         return decorate
 
+    def every(
+        self,
+        schedule: str | Seconds,
+        *,
+        name: str | None = None,
+        at_least: Seconds = 0,
+        at_most: Seconds | None = None,
+        missed: Missed = "once",
+        timezone: str = "UTC",
+        on_error: OnError | None = None,
+    ) -> Callable[[Callable[P, Awaitable[T]]], AsyncSchedule[P, T]]:
+        """Have a coroutine function run once a tick by one of all nodes: see `Holdfast.every`.
+
+        It begins when an event loop runs: at once, or with ``async with locks``. A run that loses its lease
+        is cancelled.
+        """
+        from holdfast.scheduling.running import rules
+        from holdfast.scheduling.tasks import AsyncSchedule
+
+        how = rules(
+            schedule,
+            name=name,
+            at_least=at_least,
+            at_most=at_most,
+            missed=missed,
+            timezone=timezone,
+            on_error=on_error,
+        )
+        return lambda function: AsyncSchedule(self, function, how)
+
     def lock(self, key: str, *, ttl: Seconds | None = None, limit: int | None = None) -> AsyncLock:
         """Return an object with the methods of `asyncio.Lock` for code that expects one."""
         return AsyncLock(self, key, ttl=ttl, limit=limit)
@@ -289,6 +325,8 @@ class AsyncHoldfast(BaseClient):
     async def close(self) -> None:
         """Release everything that is still held, and let go of the store."""
         if not self._closed:
+            if self._scheduler is not None:
+                await self._scheduler.close()
             await self._off_loop(self._shut)
             self._dismiss_worker()
 
@@ -299,6 +337,8 @@ class AsyncHoldfast(BaseClient):
 
     async def __aenter__(self) -> AsyncHoldfast:
         await self._off_loop(self._store.open)
+        if self._scheduler is not None:
+            self._scheduler.start()
         return self
 
     async def __aexit__(
@@ -382,7 +422,7 @@ class AsyncHoldfast(BaseClient):
                         if isinstance(step, Acquire) and step.wait and step.attempt != waiting:
                             self._stop_waiting(waiting)
                             waiting = step.attempt
-                            self._mailboxes[waiting] = step.key, AsyncMailbox()
+                            self._mailboxes[waiting] = step.key, self._new_mailbox()
                         if within is not None and isinstance(step, Acquire):
                             result = await self._within(within, step)
                         else:
@@ -406,6 +446,9 @@ class AsyncHoldfast(BaseClient):
         assert isinstance(mailbox, AsyncMailbox)
         timeout = None if step.until is None else max(step.until - boot_time(), 0.0)
         return await mailbox.get(timeout)
+
+    def _new_mailbox(self) -> AsyncMailbox:
+        return AsyncMailbox()
 
     def _stop_waiting(self, attempt: str | None) -> None:
         if attempt is not None:

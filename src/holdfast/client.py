@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import Any, NoReturn, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from holdfast import errors, exits, identity
 from holdfast.clock import boot_time
@@ -37,6 +38,9 @@ from holdfast.options import OnLost, terms_of, whole
 from holdfast.stores import default_url, open_store, shown
 from holdfast.stores.base import StoreOptions
 
+if TYPE_CHECKING:
+    from holdfast.cluster.instances import BaseInstance
+
 T = TypeVar("T")
 
 
@@ -56,6 +60,7 @@ class Wish:
     renew: bool
     on_lost: OnLost | None
     travels: bool  # an owner= was given, so anybody who has the lease may release it
+    unless: Callable[[], bool] | None = None  # give up waiting, with `Stopped`, once this is so
 
 
 class BaseClient:
@@ -83,9 +88,13 @@ class BaseClient:
         self._start()
         exits.register(self)
 
+    _scheduler: Any = None  # what runs the schedules of this client, once there are any
+
     def _start(self) -> None:
+        vars(self).pop("_scheduler", None)  # that of the process that forked us
         self._attempts = identity.Attempts()
         self._mailboxes: dict[str, tuple[str, Mailbox]] = {}  # attempt → its key, and where it waits
+        self._members: dict[str, BaseInstance[Any]] = {}  # the instances that we are, by id
         self._keeping = KeeperThread(self._store, self.settings, self._on_signal)
         self._store.listen(self._on_signal)
 
@@ -93,6 +102,9 @@ class BaseClient:
     def instance(self) -> str:
         """The id of this client, which its locks are shown with."""
         return self._client.instance
+
+    def _new_mailbox(self) -> Mailbox:
+        raise NotImplementedError
 
     def _check_open(self) -> None:
         if self._closed:
@@ -164,7 +176,7 @@ class BaseClient:
         return wish
 
     def _acquiring(self, wish: Wish) -> Plan[Grant | Done]:
-        return plans.acquire(
+        plan = plans.acquire(
             wish.request,
             timeout=wish.timeout,
             settings=self.settings,
@@ -172,6 +184,7 @@ class BaseClient:
             roll=random.random,
             retire=self._store.traits.repeats,
         )
+        return plan if wish.unless is None else plans.unless(wish.unless, plan)
 
     def _keep(self, grant: Grant, wish: Wish) -> Kept:
         asked = grant.trusted_until - grant.ttl + self.settings.margin_for(grant.ttl)
@@ -243,6 +256,9 @@ class BaseClient:
             for key, mailbox in list(self._mailboxes.values()):
                 if key == signal.key:
                     mailbox.put(signal)
+        elif signal.kind == "work":
+            if member := self._members.get(signal.attempt):
+                member._on_signal(signal)  # noqa: SLF001
         elif found := self._mailboxes.get(signal.attempt):
             found[1].put(signal)
 
@@ -253,10 +269,12 @@ class BaseClient:
         except Exception:  # noqa: BLE001 - the process is ending; there is nobody to raise it to
             log().exception("%r could not be closed", self)
 
-    def _give_everything_back(self) -> None:
-        requests: list[Request[Any]] = [
+    def _give_everything_back(self, leases: list[Kept], members: list[BaseInstance[Any]]) -> None:
+        requests: list[Request[Any]] = [member._last_request() for member in members]  # noqa: SLF001
+        requests += [
             Release(kept.grant.key, kept.grant.attempt, kept.grant.token, kept.grant.retire)
-            for kept in self._keeping.kept()
+            for kept in leases
+            if kept.member is None  # else it was assigned, and is returned when the instance leaves
         ]
         requests += [Withdraw(key, attempt) for key, attempt in self._keeping.tickets()]
         for left in range(len(requests), 0, -1):
@@ -272,12 +290,18 @@ class BaseClient:
             return
         self._closed = True
         exits.unregister(self)
+        if self._scheduler is not None:
+            self._scheduler.stop()
         kept = self._keeping.kept()
+        members = list(self._members.values())
         self._keeping.stop()
+        for member in members:
+            member._has_left()  # noqa: SLF001
         for each in kept:  # before they are given back: nobody may trust what is not ours any more
             each.lose(CLIENT_CLOSED)
             self._keeping.tell(each)
-        self._give_everything_back()
+        # What was kept then: whoever was told lets go of it by now, and leaves it to us to release.
+        self._give_everything_back(kept, members)
         self._store.close()
         for attempt, (_, mailbox) in list(self._mailboxes.items()):
             mailbox.put(Signal("granted", "", attempt))  # whoever still waits asks again, and is refused
@@ -294,6 +318,8 @@ class BaseClient:
         """Become a client of this process that owns nothing."""
         for kept in self._keeping.abandon():
             kept.lose("forked", detail=f"process {self._client.pid} holds it, not its child")
+        for member in self._members.values():
+            member._forked()  # noqa: SLF001
         self._client = identity.new_client()
         self._store.after_fork(self._client)
         self._start()

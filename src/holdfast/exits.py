@@ -24,7 +24,8 @@ GRACE = 2.0
 A_MOMENT = 0.002  # for the main thread to finish what it is doing
 
 _REQUESTING = tuple(
-    f"holdfast.{name}" for name in ("sync", "aio", "stdlock", "client", "leases", "keeping", "core", "stores")
+    f"holdfast.{name}"
+    for name in ("sync", "aio", "stdlock", "client", "leases", "keeping", "cluster", "core", "stores")
 )
 _CALLING = ("_wait", "guarded_function", "run_once")  # what waits, or runs a function of the user's
 

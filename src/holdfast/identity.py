@@ -62,13 +62,13 @@ def current_owner() -> str:
         if task is not None:
             owner = _tasks.get(task)
             if owner is None:
-                owner = _tasks[task] = _new_owner(task.get_name())
+                owner = _tasks[task] = new_owner(task.get_name())
             return owner
     try:
         return _threads.owner  # type: ignore[no-any-return]
     except AttributeError:
         thread = threading.current_thread()
-        _threads.owner = _new_owner(_program() if thread is threading.main_thread() else thread.name)
+        _threads.owner = new_owner(program() if thread is threading.main_thread() else thread.name)
         return _threads.owner  # type: ignore[no-any-return]
 
 
@@ -88,13 +88,13 @@ def after_fork() -> None:
     _tasks.clear()
 
 
-def _program() -> str:
+def program() -> str:
     """Return what the program is called: that tells people more than that its main thread is one."""
     path = sys.argv[0] if sys.argv else ""
     name = os.path.split(path.removesuffix("/__main__.py").removesuffix(".py"))[1]
     return "python" if name in ("", "-c", "-m") else name
 
 
-def _new_owner(name: str) -> str:
+def new_owner(name: str) -> str:
     """Return a readable id that nobody ever had."""
     return f"{_UNPRINTABLE.sub('', name)[:40]}-{os.urandom(6).hex()}"

@@ -1,4 +1,4 @@
-"""The thread that keeps a client's leases and tickets alive.
+"""The thread that keeps a client's leases and tickets alive, and says that its instances are there.
 
 Both clients use it, the asyncio one as well: an event loop that is busy computing must not lose its
 leases for it. It starts with the first lease or ticket, sleeps until something is due, and is not woken
@@ -10,21 +10,32 @@ from __future__ import annotations
 import math
 import random
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import boot_time
 from holdfast.core.keeper import Keeper, Kept
 from holdfast.core.plans import Grant
-from holdfast.core.requests import Renew, Signal, Sweep
+from holdfast.core.requests import Renew, Request, Signal, Sweep
 from holdfast.core.settings import Settings
 from holdfast.log import log
 from holdfast.masking import block_signals
 from holdfast.stores.base import Store
 
+if TYPE_CHECKING:
+    from holdfast.core.membership import Membership
+
 SWEEP_LIMIT = 500
 AWAKE = -math.inf
 CLIENT_CLOSED = "client closed"
+DRAINED = "drained"
+LEFT = "instance left"
+RETURNED = "returned"
+
+# Losses that somebody here has wanted: they are told, and need no warning.
+WANTED = frozenset({CLIENT_CLOSED, DRAINED, LEFT, RETURNED})
 
 # The longest sleep while there is something to keep. Sleeping does not count suspend, as our clock does: when
 # a machine wakes up, leases are found to be lost soon, and not when they would have been renewed.
@@ -51,6 +62,7 @@ class KeeperThread:
         self._stopped = False
         self._busy = False  # whether anything came to be kept since the thread last looked
         self._wake_at = math.inf  # when the thread will look again by itself
+        self._chores: deque[Callable[[], object]] = deque()
         self._swept_up_to = ""
         self._sweep_at = math.inf
         if (
@@ -71,6 +83,40 @@ class KeeperThread:
         """Stop renewing a lease."""
         with self._mutex:
             self._keeper.drop(attempt)
+
+    def watch(self, kept: Kept) -> None:
+        """Watch a lease end that is not renewed any more, and tell of it."""
+        with self._mutex:
+            kept.renew_at = math.inf
+            self._keeper.leases[kept.grant.attempt] = kept
+            self._look_at(kept.ends_at)
+
+    def join(self, member: Membership) -> None:
+        """Heartbeat for an instance from now on."""
+        with self._mutex:
+            self._keeper.members[member.id] = member
+            self._look_at(member.next_at())
+
+    def part(self, id: str) -> None:
+        """Stop heartbeating for an instance."""
+        with self._mutex:
+            self._keeper.members.pop(id, None)
+
+    def ask_soon(self, request: Request[Any]) -> None:
+        """Ask for something once, here, where nobody waits for it. If it fails, that is logged."""
+        self.do_soon(lambda: self._store.execute(request))
+
+    def do_soon(self, chore: Callable[[], object], *, finalizing: bool = False) -> None:
+        """Do something here, once. *finalizing*: a finalizer may have interrupted whoever has our mutex.
+
+        Then it is seen to after a nap at the latest.
+        """
+        self._chores.append(chore)
+        if self._mutex.acquire(blocking=not finalizing):
+            try:
+                self._look_at(boot_time())
+            finally:
+                self._mutex.release()
 
     def wait(self, key: str, attempt: str) -> None:
         """Refresh this ticket from now on."""
@@ -100,8 +146,17 @@ class KeeperThread:
         with self._mutex:
             tell, kept.tell = kept.tell, None
         if tell is not None:
-            if kept.lost is not None and kept.lost.reason != CLIENT_CLOSED:
+            if kept.lost is not None and kept.lost.reason not in WANTED:
                 log().warning("%s", kept.lost)
+            tell()
+
+    def tell_gone(self, member: Membership) -> None:
+        """Tell an instance that it is lost: once, whoever notices first."""
+        with self._mutex:
+            self._keeper.members.pop(member.id, None)
+            tell, member.tell = member.tell, None
+        if tell is not None:
+            log().warning("%s", member.lost)
             tell()
 
     def kept(self) -> list[Kept]:
@@ -158,15 +213,22 @@ class KeeperThread:
                 if self._stopped:
                     return
                 now = boot_time()
+                gone = self._keeper.gone(now)  # first: what they had is lost for that reason
                 lost = self._keeper.overdue(now)
                 request = self._keeper.due(now)
+                beats = self._keeper.beats(now)
                 sweep = now >= self._sweep_at and (self._busy or bool(self._keeper.leases))
-                if not (lost or request or sweep):
+                if not (gone or lost or request or beats or self._chores or sweep):
                     self._sleep(now)
                     continue
+            for member in gone:
+                self._safely(self.tell_gone, member)
             self._tell(lost)
             if request is not None:
                 self._renew(request)
+            for member in beats:
+                self._beat(member)
+            self._do_chores()
             if sweep:
                 self._sweep()
 
@@ -201,10 +263,35 @@ class KeeperThread:
 
     def _tell(self, lost: list[Kept]) -> None:
         for kept in lost:
+            self._safely(self.tell, kept)
+
+    def _safely(self, tell: Callable[[Any], None], kept: Kept | Membership) -> None:
+        try:
+            tell(kept)
+        except BaseException as error:  # noqa: BLE001 - a user's sys.exit() ends a thread, but not this one
+            log().error("telling of %s failed: %r", kept.lost, error)
+
+    def _beat(self, member: Membership) -> None:
+        asked = boot_time()
+        try:
+            answer = self._store.execute(member.request())
+            with self._mutex:
+                lost = member.answered(answer, asked=asked)
+        except Exception as error:  # noqa: BLE001 - as in _renew
+            log().warning("heartbeat of instance %r failed, trying again: %r", member.id, error)
+            with self._mutex:
+                member.failed(str(error), now=boot_time())
+            return
+        if lost:
+            self._safely(self.tell_gone, member)
+
+    def _do_chores(self) -> None:
+        """Do as much as there is now; then renewals have their turn."""
+        for _ in range(len(self._chores)):
             try:
-                self.tell(kept)
-            except BaseException as error:  # noqa: BLE001 - a user's sys.exit() ends a thread, but not this one
-                log().error("telling of %s failed: %r", kept.lost, error)
+                self._chores.popleft()()
+            except Exception as error:  # noqa: BLE001 - as in _renew
+                log().warning("something could not be given back, and ends by itself: %r", error)
 
     def _sweep(self) -> None:
         every = self._settings.sweep_every or math.inf

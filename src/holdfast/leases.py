@@ -67,7 +67,7 @@ class BaseLease:
         """For how many seconds the lease can be trusted if it is not renewed; 0 when it is over."""
         if self._released or self._loss() is not None:
             return 0.0
-        return max(self._kept.trusted_until - boot_time(), 0.0)
+        return max(self._kept.ends_at - boot_time(), 0.0)
 
     @property
     def held(self) -> bool:

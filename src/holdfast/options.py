@@ -7,12 +7,16 @@ from typing import Any, Literal, TypedDict, cast
 
 from holdfast import errors
 from holdfast.core import keys
+from holdfast.core.backoff import Backoff
 from holdfast.core.data import data
 from holdfast.core.family import PLAIN, Mode, Terms
 from holdfast.core.settings import Seconds, seconds
 
 MOST = 2**31 - 1  # of anything that is counted
 MAX_DELAY = 86400.0
+
+# How long work that has failed in a block is left alone: 1, 2, 4 … 60 s, with some jitter.
+RETRY = Backoff(first=1.0, most=60.0)
 
 OnBusy = Literal["wait", "skip", "raise"]
 OnLost = Callable[[errors.LeaseLost], None]

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from holdfast import errors, exits
 from holdfast.client import BaseClient, Wish
@@ -48,14 +48,20 @@ from holdfast.options import (
 )
 from holdfast.several import HoldAll
 from holdfast.stdlock import Lock
+from holdfast.sync_cluster import ClusterMethods
 from holdfast.sync_leases import Guarded, Hold, Lease
+
+if TYPE_CHECKING:
+    from holdfast.scheduling.running import OnError
+    from holdfast.scheduling.threads import Schedule
+    from holdfast.scheduling.ticking import Missed
 
 A = TypeVar("A")
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Holdfast(BaseClient):
+class Holdfast(ClusterMethods, BaseClient):
     """Locks for threads and processes.
 
     *url* names the store; without it, ``$HOLDFAST_URL`` or a file of this user's is used. It may also be a
@@ -280,6 +286,47 @@ class Holdfast(BaseClient):
 
         return decorate
 
+    def every(
+        self,
+        schedule: str | Seconds,
+        *,
+        name: str | None = None,
+        at_least: Seconds = 0,
+        at_most: Seconds | None = None,
+        missed: Missed = "once",
+        timezone: str = "UTC",
+        on_error: OnError | None = None,
+    ) -> Callable[[Callable[P, T]], Schedule[P, T]]:
+        """Have a function run once a tick by one of all nodes that schedule it: ``@locks.every(60)``.
+
+        From then on, in the background. The store's clock says when a tick has come, and no other. The
+        function is given nothing, or the `Run` if it takes an argument. If its node dies, another one runs
+        the tick again.
+
+        - *schedule*: a cron expression (``pip install 'holdfast[cron]'``), or the seconds from tick to tick.
+        - *name*: what it is known by; the function's name by default. The nodes that use it share the ticks.
+        - *at_least*: the next run begins no sooner than this after the last one began.
+        - *at_most*: after this long a run has lost its lease, and others go on with the next tick.
+        - *missed*: of ticks that nobody could run in time, the last is run as soon as possible (``once``),
+          ``all`` are run, one after the other, or those of more than a minute ago are not (``skip``).
+        - *timezone*: of the cron expression.
+        - *on_error*: called with what a run raised, or its `LeaseLost`. It is logged in any case, and the
+          next tick comes as ever.
+        """
+        from holdfast.scheduling.running import rules
+        from holdfast.scheduling.threads import Schedule
+
+        how = rules(
+            schedule,
+            name=name,
+            at_least=at_least,
+            at_most=at_most,
+            missed=missed,
+            timezone=timezone,
+            on_error=on_error,
+        )
+        return lambda function: Schedule(self, function, how)
+
     def lock(self, key: str, *, ttl: Seconds | None = None, limit: int | None = None) -> Lock:
         """Return an object with the methods of `threading.Lock` for code that expects one."""
         return Lock(self, key, ttl=ttl, limit=limit)
@@ -405,7 +452,7 @@ class Holdfast(BaseClient):
                         if isinstance(step, Acquire) and step.wait and step.attempt != waiting:
                             self._stop_waiting(waiting)
                             waiting = step.attempt
-                            self._mailboxes[waiting] = step.key, queue.SimpleQueue()
+                            self._mailboxes[waiting] = step.key, self._new_mailbox()
                         self._check_open()
                         if within is not None and isinstance(step, Acquire):
                             result = self._store.execute_within(within, step)
@@ -438,6 +485,9 @@ class Holdfast(BaseClient):
             return mailbox.get(timeout=timeout)  # type: ignore[no-any-return]
         except queue.Empty:
             return None
+
+    def _new_mailbox(self) -> queue.SimpleQueue[Signal]:
+        return queue.SimpleQueue()
 
     def _stop_waiting(self, attempt: str | None) -> None:
         if attempt is not None:

@@ -115,7 +115,7 @@ class Lost(threading.Event):
         until = math.inf if timeout is None else boot_time() + timeout
         while not self.is_set() and (now := boot_time()) < until:
             # Not longer than the lease can be trusted: whoever should set us may be waiting for the store.
-            super().wait(min(until, self._kept.trusted_until, now + threading.TIMEOUT_MAX) - now)
+            super().wait(min(until, self._kept.ends_at, now + threading.TIMEOUT_MAX) - now)
         return self.is_set()
 
 

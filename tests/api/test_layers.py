@@ -1,4 +1,7 @@
-"""Who may import whom: errors ← core ← stores ← clients, server ← cli. `testing` sees all; nobody sees it."""
+"""Who may import whom: errors ← core ← stores ← clients ← cluster; server, cli. `testing` sees all.
+
+Nobody sees `testing`. The clients' methods for clusters load that package when they are called.
+"""
 
 import ast
 import subprocess
@@ -25,6 +28,9 @@ CLIENTS = {
     "options",
 }
 CLIENTS |= {"operations", "aio_operations", "several", "aio_several", "Holdfast", "AsyncHoldfast"}
+CLIENTS |= {"sync_cluster", "aio_cluster", "cluster"}
+LOADED_LATER = ("cluster", "scheduling")  # above the clients, which have methods for them
+CLIENTS |= {"scheduling"}
 ABOVE_STORES = {f"holdfast.{name}" for name in ("identity", "server", "cli", "testing", *CLIENTS)}
 FORBIDDEN = {
     "errors.py": {"holdfast"},
@@ -36,6 +42,9 @@ FORBIDDEN = {
     "stores/sql": {f"holdfast.stores.{name}" for name in STORES},
     "server": {f"holdfast.{name}" for name in ("cli", "testing", *CLIENTS)},
     "cli": {"holdfast.testing"},
+    "cluster": {"holdfast.sync", "holdfast.aio", "holdfast.server", "holdfast.cli", "holdfast.testing"},
+    "cluster/sync.py": {"asyncio", "holdfast.cluster.aio"},
+    "cluster/electing.py": {"asyncio", "holdfast.cluster.aio_electing"},
     "client.py": {"holdfast.sync", "holdfast.aio", "holdfast.server", "holdfast.cli", "holdfast.testing"},
     "sync.py": {"holdfast.aio", "holdfast.server", "holdfast.cli", "holdfast.testing", "asyncio"},
     "aio.py": {"holdfast.sync", "holdfast.server", "holdfast.cli", "holdfast.testing"},
@@ -44,11 +53,13 @@ SERVER_MAY = {"core", "errors", "clock", "log", "identity", "masking", "server",
 SERVER_MAY_OF_STORES = {"open_store", "default_url", "shown", "base"}  # whichever store it is, behind its url
 
 
-def imports(file: Path) -> set[str]:
+def imports(file: Path, *, inside_functions: bool = True) -> set[str]:
     """Return what a module imports when it runs; what only type checkers see does not count."""
     tree = ast.parse(file.read_text("utf-8"))
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        unseen = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        later = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not inside_functions
+        if unseen or later:
             node.body = []
     names: set[str] = set()
     for node in ast.walk(tree):
@@ -113,6 +124,21 @@ def test_a_crossing_would_be_noticed(tmp_path):
     file = tmp_path / "module.py"
     file.write_text("from holdfast.stores import memory\n")
     assert "holdfast.stores.memory" in imports(file)
+
+
+def test_the_clients_load_what_is_above_them_only_when_it_is_used():
+    """Then nothing below depends on it: a method passes on what it was told."""
+    early = [
+        f"{file.name} imports {name}"
+        for file in ROOT.glob("*.py")
+        for name in sorted(imports(file, inside_functions=False))
+        if name.startswith(tuple(f"holdfast.{each}" for each in LOADED_LATER))
+    ]
+    assert early == []
+    loaded = loaded_by("import holdfast, holdfast.aio; holdfast.Holdfast('memory://').hold('key')")
+    assert [
+        name for name in loaded if name.startswith(tuple(f"holdfast.{each}" for each in LOADED_LATER))
+    ] == []
 
 
 def test_importing_holdfast_loads_no_driver_and_no_event_loop():

@@ -4,9 +4,35 @@ import inspect
 
 import pytest
 
-from holdfast import AsyncHold, AsyncHoldfast, AsyncLease, AsyncLock, Hold, Holdfast, Lease, Lock
+from holdfast import (
+    Assignment,
+    AsyncAssignment,
+    AsyncClaims,
+    AsyncElection,
+    AsyncHold,
+    AsyncHoldfast,
+    AsyncInstance,
+    AsyncLease,
+    AsyncLock,
+    AsyncRun,
+    AsyncSchedule,
+    AsyncTerm,
+    Claims,
+    Election,
+    Hold,
+    Holdfast,
+    Instance,
+    Lease,
+    Lock,
+    Run,
+    Schedule,
+    Term,
+)
 
 PAIRS = [(Holdfast, AsyncHoldfast), (Lease, AsyncLease), (Hold, AsyncHold), (Lock, AsyncLock)]
+PAIRS += [(Instance, AsyncInstance), (Assignment, AsyncAssignment), (Claims, AsyncClaims)]
+PAIRS += [(Election, AsyncElection), (Term, AsyncTerm)]
+PAIRS += [(Schedule, AsyncSchedule), (Run, AsyncRun)]
 # asyncio.Lock.acquire takes no arguments, threading.Lock.acquire does.
 DIFFERENT = {"Lock.acquire"}
 

@@ -8,6 +8,7 @@ from holdfast import (
     AsyncHoldfast,
     AsyncLease,
     AsyncOperation,
+    AsyncSchedule,
     Broken,
     Event,
     Holdfast,
@@ -16,6 +17,8 @@ from holdfast import (
     LockView,
     Operation,
     Resized,
+    Run,
+    Schedule,
     Swept,
 )
 
@@ -63,6 +66,19 @@ def threads(locks: Holdfast) -> None:
     assert_type(waits(1), str)
     assert_type(skips(1), str | None)
     assert_type(computed(1), str)
+
+    @locks.every("*/5 * * * *", missed="skip")
+    def report(run: Run) -> int:
+        return run.token
+
+    @locks.every(60)
+    def scheduled() -> int:
+        return 1
+
+    assert_type(scheduled, Schedule[[], int])
+    assert_type(scheduled(), int)
+    assert_type(scheduled.running, Run | None)
+    assert_type(scheduled.stop(timeout=1), bool)
     with locks.lock("a"):
         pass
 
@@ -82,3 +98,11 @@ async def tasks(locks: AsyncHoldfast) -> None:
         return str(n)
 
     assert_type(await skips(1), str | None)
+
+    @locks.every(60)
+    async def scheduled() -> int:
+        return 1
+
+    assert_type(scheduled, AsyncSchedule[[], int])
+    assert_type(await scheduled(), int)
+    assert_type(await scheduled.stop(), bool)

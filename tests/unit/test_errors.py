@@ -23,6 +23,9 @@ EXAMPLES = [
     errors.CapacityMismatch("gpu", permits=4, stored=2),
     errors.DeadlockDetected("b", (Link("ann", "b", "alpha", 1), Link("bob", "a", "beta", 2))),
     errors.OperationFailed("pull:x", (Failure("ann", "alpha", 1, 8, "OSError: no"),)),
+    errors.InstanceLost("e-1", "its heartbeats were missed"),
+    errors.WorkEnded("job:1", "failed", "OSError: no"),
+    errors.AtCapacity("e-1", 8),
     errors.Closed("this client"),
     errors.InvalidKey("", "is empty"),
     errors.SettingsError("ttl is 0"),
@@ -139,6 +142,22 @@ def test_what_was_given_up_says_why():
     )
     assert str(errors.OperationFailed("pull:x", ())) == (
         "'pull:x' was given up: its last 0 attempts have failed"
+    )
+
+
+def test_work_that_has_ended_says_how():
+    assert str(errors.WorkEnded("job:1", "failed", "OSError: no")) == (
+        "'job:1' has failed already (OSError: no); again=True begins it anew"
+    )
+    assert str(errors.WorkEnded("job:1", "completed")) == (
+        "'job:1' has completed already; again=True begins it anew"
+    )
+
+
+def test_an_instance_that_is_lost_or_full_says_what_to_do():
+    assert str(errors.InstanceLost("e-1", "missed")) == "instance 'e-1' is lost: missed; join again to go on"
+    assert str(errors.AtCapacity("e-1", 8)) == (
+        "instance 'e-1' has 8 assignments, which is its capacity: finish some first"
     )
 
 

@@ -20,7 +20,8 @@ def test_everything_is_kept_at_all(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_what_is_rare_is_kept_at_notable(kind):
-    rare = {"expired", "broken", "completed", "failed", "resized", "deadlocked"}
+    rare = {"expired", "broken", "completed", "failed", "resized", "deadlocked", "abandoned"}
+    rare |= {"joined", "draining", "left", "died"}
     assert is_kept(kind, "notable") == (kind in NOTABLE) == (kind in rare)
 
 

@@ -10,17 +10,19 @@ import pytest
 
 from holdfast import errors
 from holdfast.core import access, wire
+from holdfast.core import cluster as c
 from holdfast.core import requests as r
 from holdfast.core.data import replace
 from holdfast.core.events import Event
 from holdfast.core.family import Failure, Link, Outcome, Terms
+from holdfast.core.wire_asked import TERMS, Asked
 from tests.unit.test_errors import EXAMPLES as ERRORS
 
 CLIENT = r.Client("i-1/s-1", "alpha", 101)
 HOLDER = r.Holder("ann", "alpha", 101, token=8, held_for=3.25)
 REQUESTS = [
     kind
-    for module in (r, access)
+    for module in (r, access, c)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, r.Request) and kind is not r.Request
 ]
@@ -88,20 +90,25 @@ def closure(kinds: set[Any]) -> set[Any]:
     return kinds if found <= kinds else closure(kinds | found)
 
 
-def read_back(kind: type, asked: wire.Asked) -> Any:
+def read_back(kind: type, asked: Asked) -> Any:
     """Make the request again of what is sent, as a server does."""
     path, query = urlsplit(asked.path)[2:4]
     fields: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
     fields |= json.loads(json.dumps(asked.body or {}))
     parts = path.split("/")
     assert parts[:2] == ["", "v1"]
-    if parts[2] == "locks" and len(parts) > 3:
+    if parts[2] in ("locks", "work") and len(parts) > 3:
         fields["key"] = unquote(parts[3], errors="strict")
-    if parts[2] == "access-tokens" and len(parts) > 3:
+    if parts[2] in ("access-tokens", "instances") and len(parts) > 3:
         fields["id"] = unquote(parts[3])
-    if kind is r.Acquire:
+    if "client" in fields:
         fields["client"] = r.Client(**fields["client"])
-        fields["terms"] = Terms(**{to: fields.pop(name) for name, to in wire.TERMS.items() if name in fields})
+    if kind is c.Offer:
+        fields["works"] = tuple(c.OfferedWork(**each) for each in fields["works"])
+    if kind is c.Claim:
+        fields["types"] = tuple(fields["types"])
+    if kind is r.Acquire:
+        fields["terms"] = Terms(**{to: fields.pop(name) for name, to in TERMS.items() if name in fields})
     if kind is r.Renew:
         fields["leases"] = tuple(r.RenewLease(**each) for each in fields["leases"])
         fields["tickets"] = tuple(r.RefreshTicket(**each) for each in fields["tickets"])
@@ -166,6 +173,19 @@ def test_only_fencing_cannot_be_asked_over_a_wire():
         (access.GrantAccess("0a", "ci", "00", ()), "POST", "/v1/access-tokens"),
         (access.RevokeAccess("0a"), "DELETE", "/v1/access-tokens/0a"),
         (access.ListAccess(), "GET", "/v1/access-tokens"),
+        (c.Join("i-1", "engine", CLIENT, 8, 90.0), "POST", "/v1/instances"),
+        (c.Heartbeat("i-1", CLIENT, 90.0), "POST", "/v1/instances/i-1/heartbeat"),
+        (c.Leave("i-1"), "POST", "/v1/instances/i-1/leave"),
+        (c.Claim("i-1", 1, "a-1", ("w",), 8, 30.0, CLIENT), "POST", "/v1/instances/i-1/claim"),
+        (c.ListInstances(), "GET", "/v1/instances?limit=100"),
+        (c.Offer((c.OfferedWork("w:1"),)), "POST", "/v1/work"),
+        (c.ListWork(), "GET", "/v1/work?limit=100"),
+        (c.ListWork(instance=""), "GET", "/v1/work?limit=100&instance="),
+        (c.CountWork(), "GET", "/v1/work-counts"),
+        (c.InspectWork("w:1"), "GET", "/v1/work/w:1"),
+        (c.Assign("w:1", "a-1", "ann", 30.0, CLIENT), "POST", "/v1/work/w:1/assign"),
+        (c.Finish("w:1", "a-1", 8, "completed"), "POST", "/v1/work/w:1/finish"),
+        (c.Forget("w:1"), "DELETE", "/v1/work/w:1"),
     ],
     ids=lambda value: type(value).__name__ if is_data(type(value)) else "",
 )
@@ -203,10 +223,10 @@ def test_any_key_survives_a_query(key):
 
 def test_terms_are_sent_only_when_they_are_not_the_usual_ones():
     plain = r.Acquire("k", "a-1", "ann", 30.0, CLIENT)
-    assert not set(wire.TERMS) & set(wire.ask(plain).body or {})
+    assert not set(TERMS) & set(wire.ask(plain).body or {})
     shared = wire.ask(replace(plain, terms=Terms(mode="shared", delay=2.0))).body or {}
     assert (shared["mode"], shared["lock_delay"], shared["operation"]) == ("shared", 2.0, False)
-    assert set(wire.TERMS.values()) == set(Terms.__match_args__)  # type: ignore[attr-defined]
+    assert set(TERMS.values()) == set(Terms.__match_args__)  # type: ignore[attr-defined]
 
 
 def test_a_given_time_is_sent_and_none_is_not():
@@ -250,13 +270,13 @@ def test_every_answer_to_a_request_that_can_be_sent_is_known():
     for kind in ROUTED:
         (said,) = get_args(kind.__orig_bases__[0])
         text = getattr(said, "__forward_arg__", None)
-        hint = eval(text, vars(r) | vars(access)) if text else said
+        hint = eval(text, vars(r) | vars(access) | vars(c)) if text else said
         told |= {each for each in (get_args(hint) or (hint,)) if each not in (type(None), ...)}
-    assert told - {Event} == set(ANSWERS)  # events come as items
+    assert told - {Event, c.WorkCount} == set(ANSWERS)  # these come as items
 
 
 def test_the_values_inside_of_others_are_those_that_their_types_say():
-    kinds = closure({*ANSWERS, Event, access.AccessToken})
+    kinds = closure({*ANSWERS, Event, access.AccessToken, c.WorkCount})
     assert {r.Holder, r.Waiter, r.LeaseAnswer, r.TicketAnswer, Failure, Link, Event} <= kinds
     for kind in kinds:
         said = {
@@ -265,7 +285,29 @@ def test_the_values_inside_of_others_are_those_that_their_types_say():
         assert set(wire._INSIDE.get(kind, {})) == said, kind
 
 
-def test_events_and_access_tokens_come_as_items():
+def test_what_need_not_be_said_of_work_is_not_said():
+    """There may be a thousand in one body."""
+    plain, other = c.OfferedWork("w:1"), c.OfferedWork("w:2", "[1]", 3, 1.5, 99.5)
+    said = (wire.ask(c.Offer((plain, other))).body or {})["works"]
+    assert said == [
+        {"key": "w:1"},
+        {"key": "w:2", "data": "[1]", "max_tries": 3, "delay": 1.5, "at": 99.5},
+    ]
+    assert "id" not in (wire.ask(c.Assign("w:1", "a-1", "ann", 30.0, CLIENT)).body or {})
+
+
+@pytest.mark.parametrize("id", HOSTILE)
+@pytest.mark.parametrize("kind", [c.Heartbeat, c.Leave, c.Claim])
+def test_any_id_of_an_instance_is_one_segment_of_the_path(kind, id):
+    """What ids may be is the server's business."""
+    asked = wire.ask(replace(bare(kind), id=id))
+    assert asked.path.isascii()
+    assert asked.path.count("/") == 4
+    assert not {".", ".."} & set(asked.path.split("/"))
+    assert read_back(kind, asked).id == id
+
+
+def test_events_access_tokens_and_counts_come_as_items():
     events = (example(Event), example(Event, 20))
     body = over_the_wire(wire.items_to_json("events", events))
     assert body["answer"] == "events"
@@ -274,6 +316,9 @@ def test_events_and_access_tokens_come_as_items():
     body = over_the_wire(wire.items_to_json("access_tokens", tokens))
     assert wire.answer_from_json(access.ListAccess(), body) == tokens
     assert wire.answer_from_json(r.History("k"), {"answer": "events", "items": []}) == ()
+    counts = (example(c.WorkCount),)
+    body = over_the_wire(wire.items_to_json("work_counts", counts))
+    assert wire.answer_from_json(c.CountWork(), body) == counts
 
 
 def test_nothing_is_an_answer():

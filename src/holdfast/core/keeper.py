@@ -1,4 +1,4 @@
-"""What a client has to keep alive, and when: its leases and its tickets.
+"""What a client has to keep alive, and when: its leases, its tickets, and that it is part of a cluster.
 
 Pure bookkeeping, safe to use from one thread at a time. A runner asks for the next `Renew`, sends it,
 and reports what came of it; the keeper says who has to be told what.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from holdfast import errors
 from holdfast.core.plans import Grant, Roll
@@ -20,10 +21,15 @@ from holdfast.core.requests import (
 )
 from holdfast.core.settings import Settings
 
+if TYPE_CHECKING:
+    from holdfast.core.membership import Membership
+
 BATCH = 2000  # leases in one request: 10,000 leases are five requests
 
 # Renew what is due within this part of the ttl, too: leases taken at different times then travel together.
 EARLY = 0.1
+
+INSTANCE_LOST = "instance lost"
 
 
 class Kept:
@@ -35,6 +41,7 @@ class Kept:
         "leaving",
         "lost",
         "margin",
+        "member",
         "renew_at",
         "stop_at",
         "tell",
@@ -52,16 +59,26 @@ class Kept:
         self.failures = 0
         self.trouble: str | None = None
         self.lost: errors.LeaseLost | None = None
+        self.member: Membership | None = None  # an assignment is lost with the instance that has it
         self.tell: Callable[[], None] | None = None  # called by the runner once the lease is lost
 
     def loss(self, now: float) -> errors.LeaseLost | None:
         """Return why the lease is lost at *now*, or None while it can be trusted."""
+        if self.lost is None and self.member is not None and (gone := self.member.loss(now)):
+            self.lose(INSTANCE_LOST, detail=gone.reason)
         if self.lost is None and now >= self.trusted_until:
             reason = "store unreachable" if self.trouble else "expired"
             if self.trusted_until >= self.stop_at - self.margin:
                 reason = "max_hold reached"
             self.lose(reason, detail=self.trouble)
         return self.lost
+
+    @property
+    def ends_at(self) -> float:
+        """Until when it can be trusted, if nothing is heard any more: of itself, or of its instance."""
+        if self.member is None:
+            return self.trusted_until
+        return min(self.trusted_until, self.member.trusted_until)
 
     def lose(self, reason: str, *, by: str | None = None, detail: str | None = None) -> bool:
         """Mark the lease as lost, for good; the first reason stands. Return whether it was the first."""
@@ -82,13 +99,14 @@ class _Ticket:
 
 
 class Keeper:
-    """The leases and tickets of one client."""
+    """The leases and tickets of one client, and the instances that it is."""
 
     def __init__(self, settings: Settings, roll: Roll) -> None:
         self.settings = settings
         self.roll = roll
         self.leases: dict[str, Kept] = {}
         self.tickets: dict[str, _Ticket] = {}
+        self.members: dict[str, Membership] = {}  # by id
 
     def keep(self, grant: Grant, *, asked: float, max_hold: float | None) -> Kept:
         """Take a lease into care. *asked* is when its grant was asked for."""
@@ -120,6 +138,7 @@ class Keeper:
         return min(
             min((min(kept.renew_at, kept.trusted_until) for kept in self.leases.values()), default=math.inf),
             min((ticket.refresh_at for ticket in self.tickets.values()), default=math.inf),
+            min((member.next_at() for member in self.members.values()), default=math.inf),
         )
 
     def overdue(self, now: float) -> list[Kept]:
@@ -128,6 +147,17 @@ class Keeper:
         for kept in over:
             self.drop(kept.grant.attempt)
         return over
+
+    def gone(self, now: float) -> list[Membership]:
+        """Return the instances whose trust has ended unanswered; they are lost and no longer kept."""
+        gone = [member for member in self.members.values() if member.loss(now) is not None]
+        for member in gone:
+            del self.members[member.id]
+        return gone
+
+    def beats(self, now: float) -> list[Membership]:
+        """Return the instances whose heartbeat is due."""
+        return [member for member in self.members.values() if member.beat_at <= now]
 
     def hurry(self, attempt: str, now: float) -> None:
         """Ask about this lease or ticket at once: a signal says that something happened to it."""

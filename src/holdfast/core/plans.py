@@ -78,6 +78,10 @@ class Abandoned(Exception):
     """Thrown into a plan whose runner cannot go on."""
 
 
+class Stopped(Exception):
+    """A plan was given up because nobody wants any more what it waited for."""
+
+
 @data
 class Grant:
     """A lease as the client got it. *retire*: a copy of a request may still be under way."""
@@ -200,6 +204,35 @@ def _wait_for_our_turn(request: Acquire, queued: Queued, deadline: float | None,
         if signal is None or signal.kind != "head":
             return
         watch = clock() + signal.expires_in + TICK
+
+
+def unless(stopped: Callable[[], bool], plan: Plan[T]) -> Plan[T]:
+    """Run a plan, but abandon it once it is *stopped*, when it next wakes up; then raise `Stopped`.
+
+    Whoever stops it sees to that: by a signal for whatever it waits for.
+    """
+    over = False
+    try:
+        if stopped():
+            raise Stopped
+        step = next(plan)
+        while True:
+            try:
+                result = yield step
+            except (errors.StoreError, Abandoned) as error:
+                step = plan.throw(error)
+                continue
+            if not over and isinstance(step, Wait) and stopped():
+                over = True
+                step = plan.throw(Abandoned())
+            else:
+                step = plan.send(result)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    except Abandoned:
+        if over:
+            raise Stopped from None
+        raise
 
 
 def _refused(request: Acquire, answer: Refused) -> errors.HoldfastError:

@@ -9,155 +9,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import Any, cast
-from urllib.parse import quote, urlencode
 
 from holdfast import errors
+from holdfast.core import cluster as c
 from holdfast.core import requests as r
-from holdfast.core.access import AccessToken, GrantAccess, ListAccess, RevokeAccess
-from holdfast.core.data import as_dict, data
+from holdfast.core.access import AccessToken, ListAccess
+from holdfast.core.data import as_dict
 from holdfast.core.events import Event
-from holdfast.core.family import Failure, Link, Terms
+from holdfast.core.family import Failure, Link
+from holdfast.core.wire_asked import ASK, Asked, Json
+from holdfast.core.wire_cluster import ASK_CLUSTER
 
 PROBLEM = "urn:holdfast:error:"
 
-Json = dict[str, Any]
-
-
-@data
-class Asked:
-    """A request on its way: what to send where."""
-
-    method: str
-    path: str  # and query
-    body: Json | None = None
-
-
-@lru_cache(maxsize=1000)
-def _lock(key: str, what: str = "") -> str:
-    # Dots as well: a path of dots alone means another one to whatever is between us and the server.
-    segment = quote(key, safe=":@!$&'()*+,;=~-_")
-    if set(segment) <= {"."}:
-        segment = segment.replace(".", "%2E")
-    return f"/v1/locks/{segment}{what}"
+_ASK = {**ASK, **ASK_CLUSTER}
 
 
 def ask(request: r.Request[Any]) -> Asked:
     """Return how *request* is asked over HTTP."""
     return _ASK[type(request)](request)
-
-
-def _ask_acquire(request: r.Acquire) -> Asked:
-    terms = request.terms
-    body: Json = {
-        "attempt": request.attempt,
-        "owner": request.owner,
-        "ttl": request.ttl,
-        "wait": request.wait,
-        "client": {
-            "instance": request.client.instance,
-            "host": request.client.host,
-            "pid": request.client.pid,
-        },
-        "limit": request.limit,
-        "patience": request.patience,
-        "claim": request.claim,
-    }
-    if terms != _PLAIN:
-        body |= {name: getattr(terms, field) for name, field in TERMS.items()}
-    return Asked("POST", _lock(request.key, "/acquire"), _at(body, request.now))
-
-
-def _ask_release(request: r.Release) -> Asked:
-    body: Json = {"attempt": request.attempt, "token": request.token, "retire": request.retire}
-    if request.outcome is not None:
-        body["outcome"] = as_dict(request.outcome)
-    return Asked("POST", _lock(request.key, "/release"), _at(body, request.now))
-
-
-def _ask_renew(request: r.Renew) -> Asked:
-    body = {"leases": as_dict(request.leases), "tickets": as_dict(request.tickets)}
-    return Asked("POST", "/v1/renew", _at(body, request.now))
-
-
-def _on_lock(what: str, *fields: str) -> Callable[[Any], Asked]:
-    """Return how to ask for *what* to be done to a lock; a field that is None is left out."""
-
-    def asked(request: Any) -> Asked:
-        body = {name: value for name in fields if (value := getattr(request, name)) is not None}
-        return Asked("POST", _lock(request.key, f"/{what}"), _at(body, request.now))
-
-    return asked
-
-
-def _looking(path: Callable[[Any], str], *fields: str) -> Callable[[Any], Asked]:
-    """Return how to ask for a look; a field that is None or empty is left out."""
-
-    def asked(request: Any) -> Asked:
-        given = {name: getattr(request, name) for name in (*fields, "now") if hasattr(request, name)}
-        query = urlencode({name: value for name, value in given.items() if value not in (None, "")})
-        return Asked("GET", f"{path(request)}?{query}" if query else path(request))
-
-    return asked
-
-
-def _ask_watch(request: r.Watch) -> Asked:
-    query: Json = {"key" if request.exact else "prefix": request.key, "limit": request.limit}
-    if request.after is not None:
-        query["after"] = request.after
-    return Asked("GET", f"/v1/events?{urlencode(query)}")
-
-
-def _ask_sweep(request: r.Sweep) -> Asked:
-    return Asked("POST", "/v1/sweep", _without_none(request))
-
-
-def _ask_grant_access(request: GrantAccess) -> Asked:
-    return Asked("POST", "/v1/access-tokens", _without_none(request))
-
-
-def _ask_revoke_access(request: RevokeAccess) -> Asked:
-    query = "" if request.now is None else f"?now={request.now!r}"
-    return Asked("DELETE", f"/v1/access-tokens/{quote(request.id, safe='')}{query}")
-
-
-def _without_none(request: object) -> Json:
-    return {name: value for name, value in as_dict(request).items() if value is not None}
-
-
-def _at(body: Json, now: float | None) -> Json:
-    return body if now is None else {**body, "now": now}
-
-
-_PLAIN = Terms()
-# As callers know them: the name of each of the terms in a body.
-TERMS = {
-    "mode": "mode",
-    "take": "take",
-    "permits": "permits",
-    "lock_delay": "delay",
-    "operation": "operation",
-    "max_attempts": "max_attempts",
-}
-
-_ASK: dict[type, Callable[[Any], Asked]] = {
-    r.Acquire: _ask_acquire,
-    r.Release: _ask_release,
-    r.Renew: _ask_renew,
-    r.Withdraw: _on_lock("withdraw", "attempt"),
-    r.Downgrade: _on_lock("downgrade", "attempt", "token"),
-    r.Break: _on_lock("break", "by", "reason", "token"),
-    r.Resize: _on_lock("resize", "permits", "by"),
-    r.Inspect: _looking(lambda request: _lock(request.key)),
-    r.History: _looking(lambda request: _lock(request.key, "/history"), "limit"),
-    r.List: _looking(lambda _: "/v1/locks", "prefix", "owner", "type", "state", "after", "limit"),
-    r.Watch: _ask_watch,
-    r.Sweep: _ask_sweep,
-    GrantAccess: _ask_grant_access,
-    RevokeAccess: _ask_revoke_access,
-    ListAccess: _looking(lambda _: "/v1/access-tokens"),
-}
 
 
 # Answers.
@@ -189,6 +60,17 @@ ANSWERS: dict[str, type] = {
         r.Page,
         r.Swept,
         AccessToken,
+        c.Beat,
+        c.Offered,
+        c.Claimed,
+        c.Assigned,
+        c.Full,
+        c.NotDue,
+        c.Ended,
+        c.Finished,
+        c.WorkView,
+        c.WorkPage,
+        c.InstancePage,
     )
 }
 
@@ -216,7 +98,14 @@ _INSIDE: dict[type, dict[str, Callable[[Any], Any]]] = {
     r.LockView: {"holder": _one(r.Holder), "holders": _many(r.Holder), "waiters": _many(r.Waiter)},
     r.Page: {"locks": _many(r.LockView)},
     AccessToken: {"rights": tuple},
+    c.Offered: {"states": tuple, "new": tuple},
+    c.Claimed: {"works": _many(c.Assigned)},
+    c.Ended: {"work": _one(c.WorkView)},
+    c.WorkPage: {"works": _many(c.WorkView)},
+    c.InstancePage: {"instances": _many(c.InstanceView)},
 }
+# What is answered with a number of things, and nothing else.
+_ITEMS: dict[type, type] = {r.History: Event, ListAccess: AccessToken, c.CountWork: c.WorkCount}
 
 
 def answer_to_json(answer: Any) -> Json:
@@ -225,17 +114,15 @@ def answer_to_json(answer: Any) -> Json:
 
 
 def items_to_json(name: str, items: tuple[Any, ...]) -> Json:
-    """Return an answer that is only a number of things, of events or access tokens, as JSON."""
+    """Return an answer that is only a number of things, such as events or access tokens, as JSON."""
     return {"answer": name, "items": as_dict(items)}
 
 
 def answer_from_json(request: r.Request[Any], body: Json) -> Any:
     """Return the answer to *request* that a server has sent; `ValueError` if it makes no sense."""
     try:
-        if isinstance(request, r.History):
-            return _many(Event)(body["items"])
-        if isinstance(request, ListAccess):
-            return _many(AccessToken)(body["items"])
+        if kind := _ITEMS.get(type(request)):
+            return _many(kind)(body["items"])
         if body["answer"] == "nothing":
             return None
         return _read(ANSWERS[body["answer"]], body)

@@ -1,0 +1,127 @@
+"""When an instance asks for work, and for how much."""
+
+import math
+
+import pytest
+
+from holdfast.core.backoff import Backoff
+from holdfast.core.claiming import LOOK_AGAIN, Claiming
+from holdfast.core.cluster import MOST_CLAIMED, Assigned, Beat, Claim, Claimed
+from holdfast.core.membership import Membership
+from holdfast.core.requests import Client
+from holdfast.core.settings import Settings
+
+SETTINGS = Settings(margin=1.0, backoff=Backoff(first=0.1, most=2.0))
+ME = Client("address", "host", 7)
+TYPES = ("workflow",)
+
+
+@pytest.fixture
+def claiming() -> Claiming:
+    member = Membership("engine-1", ME, ttl=90.0, heartbeat=30.0, settings=SETTINGS, roll=lambda: 0.0)
+    member.answered(Beat("alive", 90.0, living=2), asked=100.0)
+    return Claiming(member, capacity=8, spread=0.25, settings=SETTINGS, roll=lambda: 0.0)
+
+
+def ask(claiming: Claiming, room: int = 8, types: tuple[str, ...] = TYPES) -> Claim:
+    return claiming.next(types, room, attempt="a-1", ttl=30.0)
+
+
+def works(count: int) -> tuple[Assigned, ...]:
+    return tuple(Assigned(f"workflow:{i}", f"a-1.{i}", 7, "null", 1, 30.0) for i in range(count))
+
+
+def test_claims_are_numbered(claiming):
+    assert ask(claiming, room=3) == Claim("engine-1", 1, "a-1", TYPES, 3, 30.0, ME, 0.25)
+    assert ask(claiming).number == 2
+
+
+def test_it_asks_at_once_but_not_without_room(claiming):
+    assert claiming.due_at(TYPES, 8) == -math.inf
+    assert claiming.due_at(TYPES, 0) == math.inf
+
+
+def test_a_claim_is_for_no_more_than_it_can_have_or_a_store_gives(claiming):
+    assert ask(claiming, room=9).limit == 8
+    claiming.capacity = 5000
+    assert ask(claiming, room=5000).limit == MOST_CLAIMED
+
+
+def test_who_is_alone_leaves_nothing_to_others(claiming):
+    claiming.member.living = 1
+    assert ask(claiming).spread == 0.0
+
+
+def test_who_got_all_it_wanted_asks_for_more_at_once(claiming):
+    claiming.answered(ask(claiming, room=2), Claimed(works(2), 0.0), now=100.0)
+    assert claiming.due_at(TYPES, 6) == -math.inf
+
+
+def test_who_got_less_asks_when_there_is_more(claiming):
+    claiming.answered(ask(claiming), Claimed(works(2), 3.0), now=100.0)
+    assert claiming.due_at(TYPES, 6) == 103.0
+    assert claiming.due_at(("other",), 6) == -math.inf, "that was not asked for yet"
+
+
+def test_who_hears_nothing_asks_after_a_while(claiming):
+    claiming.answered(ask(claiming), Claimed((), None), now=100.0)
+    assert claiming.due_at(TYPES, 8) == 100.0 + LOOK_AGAIN
+    claiming.answered(ask(claiming), Claimed((), 3600.0), now=100.0)
+    assert claiming.due_at(TYPES, 8) == 100.0 + LOOK_AGAIN
+
+
+def test_a_fleet_does_not_ask_at_one_instant(claiming):
+    claiming.roll = lambda: 1.0
+    claiming.answered(ask(claiming), Claimed((), 3.0), now=100.0)
+    assert claiming.due_at(TYPES, 8) == pytest.approx(103.3)
+
+
+def test_who_is_told_that_there_is_work_and_gets_none_does_not_ask_all_the_time(claiming):
+    """Somebody else has its row in a long transaction, say."""
+    pauses = []
+    for _ in range(7):
+        claiming.answered(ask(claiming), Claimed((), 0.0), now=100.0)
+        pauses.append(claiming.due_at(TYPES, 8) - 100.0)
+    assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+    claiming.answered(ask(claiming), Claimed(works(1), 0.0), now=100.0)
+    assert claiming.due_at(TYPES, 8) == 100.0
+
+
+def test_a_signal_makes_it_ask_at_once(claiming):
+    claiming.answered(ask(claiming), Claimed((), None), now=100.0)
+    claiming.signalled("other")
+    assert claiming.due_at(TYPES, 8) > 100.0
+    claiming.signalled("workflow")
+    assert claiming.due_at(TYPES, 8) == -math.inf
+    assert claiming.due_at(TYPES, 0) == math.inf, "and no sooner than there is room"
+
+
+def test_a_signal_that_overtakes_an_answer_is_not_forgotten(claiming):
+    """The offer was made after the claim had found nothing, and before we heard of that."""
+    request = ask(claiming)
+    claiming.signalled("workflow")
+    claiming.answered(request, Claimed((), None), now=100.0)
+    assert claiming.due_at(TYPES, 8) == -math.inf
+    claiming.answered(ask(claiming), Claimed((), None), now=100.0)
+    assert claiming.due_at(TYPES, 8) > 100.0
+
+
+def test_with_less_to_do_it_need_not_leave_fresh_work_to_others(claiming):
+    claiming.answered(ask(claiming), Claimed(works(4), 0.2), now=100.0)
+    claiming.made_room(100.1)
+    assert claiming.due_at(TYPES, 8) == -math.inf
+
+
+def test_with_less_to_do_there_is_no_more_work(claiming):
+    claiming.answered(ask(claiming), Claimed(works(4), None), now=100.0)
+    claiming.made_room(100.1)
+    assert claiming.due_at(TYPES, 8) == 100.0 + LOOK_AGAIN
+
+
+def test_a_claim_without_an_answer_is_asked_again_first(claiming):
+    request = claiming.unsure = ask(claiming)
+    assert claiming.due_at(("other",), 8) == -math.inf
+    assert ask(claiming, types=("other",)) is request
+    claiming.answered(request, Claimed(works(1), None), now=100.0)
+    assert claiming.unsure is None
+    assert ask(claiming).number == 2
