@@ -25,7 +25,7 @@ from holdfast.server.admission.access import ANYONE, TRUSTED, Access, Principal,
 from holdfast.server.admission.failures import Failures
 from holdfast.server.backend import Backend
 from holdfast.server.http.message import HTTPRequest
-from holdfast.server.routes import LONGEST_OWN
+from holdfast.server.routes.route import LONGEST_OWN
 from holdfast.server.settings import ServerSettings
 
 _names = itertools.count()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core import cluster as c
 from holdfast.core.requests import (
     Acquire,
     Client,
@@ -142,6 +143,37 @@ async def test_what_comes_while_the_store_is_busy_shares_one_commit(file_url: st
     await backend.close()
 
 
+async def test_a_whole_cluster_shares_one_commit_and_nobody_has_the_work_of_another(file_url: str) -> None:
+    notes = Notes()
+    backend = Backend(file_url, observer=notes)
+    await backend.open()
+    ids = [f"e-{number}" for number in range(8)]
+    await backend.ask(c.Offer(tuple(c.OfferedWork(f"job:{number}") for number in range(40))))
+    await asyncio.gather(*(backend.ask(c.Join(id, "engine", HERE, 8, 90.0)) for id in ids))
+    gate = Gate(backend)
+    first = asyncio.ensure_future(backend.ask(take("first")))
+    await asyncio.to_thread(gate.entered.wait, 30)
+    notes.sizes.clear()
+    claims = [backend.ask(c.Claim(id, 1, f"{id}-1", ("job",), 4, 30.0, HERE)) for id in ids]
+    beats = [backend.ask(c.Heartbeat(id, HERE, 90.0)) for id in ids]
+    asked = asyncio.gather(*claims, *beats, backend.ask(take("a-1", "other")), backend.ask(c.CountWork()))
+    await asyncio.sleep(0)
+    gate.open()
+    await first
+    *answers, granted, counted = await asked
+    assert notes.sizes == [1, 18]
+    assert isinstance(granted, Granted)
+    assert counted == (c.WorkCount("job", 8, 32, 0, counted[0].waiting),)
+    works = [work for claimed in answers[:8] for work in claimed.works]
+    assert len({work.key for work in works}) == len(works) == 32
+    ends = await asyncio.gather(
+        *(backend.ask(c.Finish(each.key, each.attempt, each.token, "completed")) for each in works),
+        *(backend.ask(c.Leave(id)) for id in ids),
+    )
+    assert {each.state for each in ends} == {"completed", "left"}
+    await backend.close()
+
+
 async def test_who_has_gone_is_not_asked_for(file_url: str) -> None:
     """Nothing was done yet: so nothing has to be undone."""
     backend = Backend(file_url)
@@ -221,4 +253,20 @@ async def test_writers_are_told_to_who_wants_to_know(file_url: str) -> None:
     assert not wrote
     await backend.ask(take("a-1"))
     assert wrote
+    for request in (
+        c.Join("e-1", "engine", HERE, 8, 90.0),
+        c.Heartbeat("e-1", HERE, 90.0),
+        c.Assign("job:1", "a-1", "ann", 30.0, HERE),
+        c.Claim("e-1", 1, "c-1", ("job",), 8, 30.0, HERE),
+        c.Finish("job:1", "a-1", 1, "completed"),
+        c.Forget("job:1"),
+        c.Leave("e-1"),
+    ):
+        wrote.clear()
+        await backend.ask(request)
+        assert wrote, request
+    wrote.clear()
+    for request in (c.Offer((c.OfferedWork("job:2"),)), c.InspectWork("job:2"), c.ListInstances()):
+        await backend.ask(request)  # no events
+    assert not wrote
     await backend.close()

@@ -184,7 +184,14 @@ def test_places_in_queues_are_counted_until_they_are_forgotten(clock):
     budget.check_acquire(CI, acquire(attempt="a", wait=True))
     budget.check_acquire(CI, acquire(attempt="b"))  # who does not wait needs no place
     budget.granted(CI, "k", "a", 30.0)
-    assert budget.has(CI) == {"streams": 0, "waiters": 0, "tickets": 0, "leases": 1, "keys": 1}
+    assert budget.has(CI) == {
+        "streams": 0,
+        "waiters": 0,
+        "tickets": 0,
+        "leases": 1,
+        "keys": 1,
+        "instances": 0,
+    }
     budget.queued(CI, "k", "b", 15.0)
     clock.now += 15
     budget.check_acquire(CI, acquire(attempt="c", wait=True))
@@ -373,3 +380,61 @@ def test_keys_are_counted_for_whatever_the_store_remembers(clock):
         budget.check_key(CI, name)
     with pytest.raises(LimitExceeded, match="keys"):
         budget.check_key(CI, "c")
+
+
+def test_instances_are_counted_until_they_end_or_leave(clock):
+    budget = make(clock, instances=2)
+    for id in ("e-1", "e-2"):
+        budget.check_join(CI, id, 90.0)
+        budget.beat(CI, id, 90.0)
+    budget.check_join(CI, "e-1", 90.0)  # the same one again
+    with pytest.raises(LimitExceeded, match=r"ci has 2 instances of at most 2; have some leave") as caught:
+        budget.check_join(CI_TOO, "e-3", 90.0)
+    assert (caught.value.limit, caught.value.most) == ("instances", 2)
+    budget.check_join(OTHER, "e-3", 90.0)
+    budget.gone(CI, "e-1")
+    budget.check_join(CI, "e-3", 90.0)
+    budget.beat(CI, "e-3", 90.0)
+    clock.now += 60.0
+    budget.beat(CI, "e-2", 90.0)  # a heartbeat
+    clock.now += 60.0
+    assert budget.has(CI)["instances"] == 1
+    budget.check_join(CI, "e-4", 90.0)
+
+
+def test_an_instance_uses_a_key_also_when_it_has_left(clock):
+    """The store remembers it for a while."""
+    budget = make(clock, keys=3)
+    for number in range(3):
+        budget.check_join(CI, f"e-{number}", 90.0)
+        budget.gone(CI, f"e-{number}")
+    with pytest.raises(LimitExceeded, match="3 keys of at most 3"):
+        budget.check_join(CI, "e-3", 90.0)
+
+
+@pytest.mark.parametrize(("ttl", "limit"), [(0.05, "shortest_ttl"), (101.0, "longest_ttl")])
+def test_an_instance_lives_neither_too_short_nor_too_long(clock, ttl, limit):
+    with pytest.raises(LimitExceeded) as caught:
+        make(clock, longest_ttl=100.0).check_join(CI, "e-1", ttl)
+    assert caught.value.limit == limit
+
+
+def test_a_claim_gets_as_many_leases_as_there_is_room_for(clock):
+    budget = make(clock, leases=5)
+    assert budget.room_for_leases(CI, 3) == 3
+    assert budget.room_for_leases(CI, 100) == 5
+    for number in range(4):
+        budget.granted(CI, f"job:{number}", "a", 30.0)
+    with budget.asking(OTHER):
+        assert budget.room_for_leases(CI, 100) == 1
+    budget.check_lease(CI, "job:4", "a", 30.0)
+    with budget.asking(CI), pytest.raises(LimitExceeded, match="leases"):
+        budget.room_for_leases(CI, 1)  # what is asked for may be granted
+    budget.granted(CI, "job:4", "a", 30.0)
+    with pytest.raises(LimitExceeded, match="5 leases of at most 5"):
+        budget.room_for_leases(CI, 1)
+    with pytest.raises(LimitExceeded, match="5 leases of at most 5"):
+        budget.check_lease(CI, "job:5", "a", 30.0)
+    budget.check_lease(CI, "job:4", "a", 30.0)  # its own again
+    clock.now += 31.0
+    assert budget.room_for_leases(CI, 100) == 5

@@ -2,9 +2,11 @@
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 
+from holdfast.core import cluster as c
 from holdfast.core import requests as r
 from holdfast.server.operating import instruments
 from holdfast.server.operating.instruments import Counter, Gauge, Histogram
@@ -74,6 +76,14 @@ def test_a_new_server_has_figures_that_can_be_read():
     families = parse(Metrics().render().decode())
     assert len(families) > 25
     assert all(kind != "counter" or name.endswith("_total") for name, (kind, _) in families.items())
+
+
+def test_the_reference_has_every_figure_with_its_labels():
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(holdfast_\w+)` \| (.*?) \|", page, re.MULTILINE)
+    told = {name: tuple(re.findall("`([a-z]+)`", labels)) for name, labels in rows}
+    there_are = {each.name: each.labels for each in Metrics()._all if each.name.startswith("holdfast_")}
+    assert told == there_are
 
 
 def test_requests_are_counted_by_route_method_and_class_of_status():
@@ -215,3 +225,55 @@ def test_attempts_in_queues_are_remembered_up_to_a_number(monkeypatch):
     for number in range(3):
         metrics.observe_answer(acquire(f"a-{number}"), r.Granted(8, 10.0))
     assert "holdfast_wait_seconds_count 2\n" in metrics.render().decode()
+
+
+CLAIM = c.Claim("e-1", 1, "a", ("job",), 8, 30.0, CLIENT)
+ASSIGN = c.Assign("job:1", "a", "o", 30.0, CLIENT)
+GIVEN = c.Assigned("job:1", "a", 7, "null", 1, 30.0)
+ENDED = c.WorkView("job:1", "completed", "1", "2", 1, 0, "e-1", 7, 1.0, 2.0, 3.0)
+
+
+def test_claims_are_counted_by_what_came_of_them():
+    metrics = Metrics()
+    for answer in (c.Claimed((GIVEN, GIVEN)), c.Claimed(), c.Claimed(), c.Beat("dead")):
+        metrics.observe_answer(CLAIM, answer)
+    assert values(metrics, "claims_total") == {("work",): 1, ("nothing",): 2, ("not_alive",): 1}
+    assert values(metrics, "claimed_total") == {(): 2}
+    assert values(metrics, "grants_total") == {(): 2}
+
+
+@pytest.mark.parametrize(
+    ("answer", "name"),
+    [
+        (GIVEN, "assigned"),
+        (r.Busy(HOLDER, 1.0), "busy"),
+        (r.NotHeld("already"), "not_held"),
+        (c.Full(8), "full"),
+        (c.NotDue(3.0), "not_due"),
+        (c.Ended(ENDED), "ended"),
+        (c.Beat("left"), "not_alive"),
+    ],
+)
+def test_assigns_are_counted_by_what_came_of_them(answer, name):
+    metrics = Metrics()
+    metrics.observe_answer(ASSIGN, answer)
+    assert values(metrics, "assigns_total") == {(name,): 1}
+    assert values(metrics, "grants_total") == {(): int(name == "assigned")}
+    assert values(metrics, "refusals_total") == {}
+
+
+def test_finishes_are_counted_by_how_they_were_to_end_and_what_was_lost_as_such():
+    metrics = Metrics()
+    for ending in ("completed", "completed", "failed", "returned"):
+        metrics.observe_answer(c.Finish("job:1", "a", 7, ending), c.Finished("offered"))
+    metrics.observe_answer(c.Finish("job:1", "a", 7, "completed"), c.Finished("completed", "somebody"))
+    metrics.observe_answer(c.Finish("job:1", "a", 7, "completed"), r.NotHeld("expired"))
+    metrics.observe_answer(c.Finish("job:1", "a", 7, "completed"), r.NotHeld("already"))
+    assert values(metrics, "finishes_total") == {
+        ("completed",): 3,
+        ("failed",): 1,
+        ("returned",): 1,
+        ("not_held",): 2,
+    }
+    assert values(metrics, "handovers_total") == {(): 1}
+    assert values(metrics, "losses_total")["expired",] == 1

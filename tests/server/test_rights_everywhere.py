@@ -1,33 +1,21 @@
 """A token without rights to a prefix can neither read, list, watch nor infer its keys, on any route.
 
-Everything that is not to be seen has `MARK` in it: keys, owners, hosts, reasons, results, names. The tests
-walk the server's table of routes, so that a route that nobody thought of here is a failure.
+The tests walk the server's table of routes, so that a route that nobody thought of here is a failure.
 """
 
-import base64
-import hashlib
-import http.client
 import itertools
 import json
 import os
-import re
-from contextlib import closing, contextmanager
 from urllib.parse import quote, urlencode
 
 import pytest
 
-from holdfast.core.access import VERBS, GrantAccess
-from holdfast.identity import new_client
-from holdfast.server import ServerSettings
+from holdfast.core.access import VERBS
+from holdfast.core.cluster import WORK_STATES
 from holdfast.server.routes import ROUTES
-from holdfast.stores import open_store
-from holdfast.stores.base import StoreOptions
-from holdfast.testing.serving import ServerThread
+from tests.server.callers import HELD, MARK, NEVER, listening
 
-MARK = "zqxj9"
-HELD, NEVER = f"secret:{MARK}:held", f"secret:{MARK}:none"  # of the same length
 MINE = ("mine:", "shared:")  # the latter between others' keys that begin with s
-PATIENCE = 30.0  # seconds; what we wait for comes in milliseconds
 
 BY_NAME = {route.name: route for route in ROUTES}
 PUBLIC = [route.name for route in ROUTES if route.public]
@@ -43,153 +31,18 @@ BODIES = {
     "renew": {},
     "sweep": {},
     "grant_access": {"id": "0" * 12, "name": "me", "digest": "00" * 32, "rights": ["admin:*"]},
+    "join": {"id": "i-9"},
+    "heartbeat": {},
+    "leave": {},
+    "claim": {"number": 1, "attempt": "a-1", "types": ["mine"]},
+    "offer": {"works": [{"key": "mine:verb"}]},
+    "assign": {"attempt": "a-1"},
+    "finish": {**LEASE, "ending": "failed"},
 }
 
 
-class Answer:
-    """A response, with all that a caller can see of it."""
-
-    def __init__(self, response):
-        self.status = response.status
-        self.headers = {name.lower(): value for name, value in response.getheaders()}
-        self.body = response.read()
-
-    @property
-    def json(self):
-        return json.loads(self.body)
-
-    @property
-    def everything(self):
-        return f"{self.status} {self.headers} {self.body.decode('utf-8', 'replace')}"
-
-    def without(self, key):
-        """What is told, but for the time, the request's id, and the key that the caller said itself."""
-        shown = {
-            name: text for name, text in self.headers.items() if name not in ("date", "holdfast-request-id")
-        }
-        return self.status, shown, self.body.decode().replace(key, "KEY").replace(quote(key, safe=""), "KEY")
-
-
-class Listener:
-    """A stream of server-sent events, read to where somebody wants it."""
-
-    def __init__(self, connection, response):
-        self._connection = connection
-        self._response = response
-        self.status = response.status
-        self.seen = ""
-
-    def until(self, what):
-        """Read until *what* is in a line, and return that line."""
-        while line := self._response.readline().decode():
-            self.seen += line
-            if re.search(what, line):
-                return line
-        raise AssertionError(f"the stream ended without {what!r}: {self.seen}")
-
-    def to_its_end(self):
-        while line := self._response.readline().decode():
-            self.seen += line
-        return self.seen
-
-    def close(self):
-        self._response.close()
-        self._connection.close()
-
-
-class Caller:
-    """Somebody with a token, or without."""
-
-    def __init__(self, port, token=None):
-        self._port = port
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self.id = token and token[3:15]
-
-    def ask(self, method, path, body=None, **headers):
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)
-        with closing(connection):
-            return Answer(self._send(connection, method, path, body, headers))
-
-    def do(self, key, what, **body):
-        """Do something that must work."""
-        answer = self.ask("POST", f"/v1/locks/{quote(key, safe='')}/{what}", body)
-        assert answer.status in (200, 202), answer.everything
-        return answer.json
-
-    def listen(self, path, method="GET", body=None, **headers):
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)
-        response = self._send(connection, method, path, body, {"Accept": "text/event-stream", **headers})
-        return Listener(connection, response)
-
-    def _send(self, connection, method, path, body, headers):
-        sent = {**self._headers, **{name.replace("_", "-"): text for name, text in headers.items()}}
-        if body is not None:
-            body = json.dumps(body)
-            sent["Content-Type"] = "application/json"
-        connection.request(method, path, body, sent)
-        return connection.getresponse()
-
-
-class Scene:
-    """A server on which much goes on that concerns nobody but the boss, and a little that concerns us."""
-
-    _ids = itertools.count(1)
-
-    def __init__(self, port, boss_token):
-        self.port = port
-        self.boss = Caller(port, boss_token)
-        self.nobody = Caller(port)
-        self.me = self.somebody("admin:mine:*", "admin:shared:*", name="me")
-
-    def somebody(self, *rights, name="somebody"):
-        """Make a token."""
-        secret = base64.urlsafe_b64encode(os.urandom(32)).decode().rstrip("=")
-        digest = hashlib.sha256(secret.encode()).hexdigest()
-        body = {"id": f"{next(self._ids):012x}", "name": name, "digest": digest, "rights": list(rights)}
-        assert self.boss.ask("POST", "/v1/access-tokens", body).status == 200
-        return Caller(self.port, f"hf_{body['id']}_{secret}")
-
-    def stage(self):
-        """Have locks held, waited for, broken, resized, used for operations: our own, and secret ones."""
-        boss, me = self.boss, self.me
-        client = {"instance": "", "host": f"{MARK}-host", "pid": 7}
-        boss.do(HELD, "acquire", owner=f"{MARK}-holder", attempt=f"{MARK}-1", ttl=3600, client=client)
-        boss.do(HELD, "acquire", owner=f"{MARK}-waiter", attempt=f"{MARK}-2", wait=True, patience=3600)
-        boss.do(f"secret:{MARK}:broken", "acquire", owner=f"{MARK}-holder", client=client)
-        boss.do(f"secret:{MARK}:broken", "break", reason=f"{MARK} was stuck", by=f"{MARK}-operator")
-        work = boss.do(f"secret:{MARK}:op", "acquire", owner=f"{MARK}-worker", operation=True)
-        told = {"succeeded": True, "text": json.dumps(f"{MARK}-result")}
-        lease = {"attempt": work["attempt"], "token": work["token"]}
-        boss.do(f"secret:{MARK}:op", "release", outcome=told, **lease)
-        boss.do(f"secret:{MARK}:gpu", "resize", permits=4, by=f"{MARK}-operator")
-        self.somebody(f"observe:secret:{MARK}:*", name=f"{MARK}-name")
-        for key in ("mine:a", "mine:b", "mine:c"):
-            me.do(key, "acquire", owner="worker", ttl=3600)
-
-
-@pytest.fixture(scope="module", params=["memory", "sqlite"])
-def scene(request, tmp_path_factory):
-    url = (
-        f"memory://{os.urandom(4).hex()}"
-        if request.param == "memory"
-        else f"sqlite:///{tmp_path_factory.mktemp('rights')}/locks.db"
-    )
-    secret = "b" * 43
-    settings = ServerSettings(url=url, port=0, auth="required", history="all", log_level="error")
-    with closing(open_store(url, StoreOptions(new_client()))) as store, ServerThread(settings) as thread:
-        # The first token is made in the store itself, as ``holdfast token create`` does.
-        store.open()
-        digest = hashlib.sha256(secret.encode()).hexdigest()
-        store.execute(GrantAccess("b" * 12, "boss", digest, ("admin:*",)))
-        found = re.search(r":(\d+)/?$", thread.server.url)
-        assert found is not None
-        scene = Scene(int(found[1]), f"hf_{'b' * 12}_{secret}")
-        scene.stage()
-        yield scene
-
-
 def path_of(route, key="mine:a"):
-    values = {"key": quote(key, safe=""), "id": "f" * 12, "file": "app.js"}
+    values = {"key": quote(key, safe=""), "id": "f" * 12, "file": "app.js", "instance": "i-9"}
     return route.path.format(**values)
 
 
@@ -216,6 +69,18 @@ def snooping(name):
             {},
         ],
         "history": [{}],
+        "list_work": [
+            *({"prefix": prefix} for prefix in ("", "s", "secret:", f"secret:{MARK}:", HELD)),
+            *({"after": after} for after in ("a", "mine:z", "secret:", f"secret:{MARK}:")),
+            *({"instance": id} for id in (f"boss/{MARK}-1", f"{MARK}-1", "")),
+            *({"state": state, "limit": 1000} for state in WORK_STATES),
+            *({"limit": 1, "after": after} for after in ("", "mine:w0", "mine:w2", "n", "secret:")),
+        ],
+        "count_work": [{}],
+        "instances": [
+            *({"limit": limit} for limit in (1, 2, 1000)),
+            *({"after": after} for after in ("a", "boss/", f"boss/{MARK}-1", "me/", "z")),
+        ],
     }
     if name in queries:
         return [(f"{route.path}?{urlencode(query)}", None) for query in queries[name]]
@@ -223,11 +88,31 @@ def snooping(name):
         lease = {"key": HELD, "attempt": f"{MARK}-1", "token": 1, "ttl": 30}
         ticket = {"key": HELD, "attempt": f"{MARK}-2", "patience": 30}
         return [(route.path, {"leases": [lease]}), (route.path, {"tickets": [ticket]})]
+    if name == "join":
+        return [(route.path, {"id": "i-9"}), (route.path, {"id": f"boss/{MARK}-1"})]
+    if name in ("heartbeat", "leave", "claim"):
+        path, body = route.path.format(instance=f"{MARK}-1"), BODIES[name]
+        claims = [
+            {**body, "types": types} for types in (["secret"], ["mine", "secret"], [f"{MARK}-type"], [""])
+        ]
+        return [(path, each) for each in (claims if name == "claim" else [body])]
+    if name == "offer":
+        return [
+            (route.path, {"works": [{"key": key}, {"key": HELD}], "again": True}) for key in (HELD, "mine:x")
+        ]
     if name == "sweep":
         return [(route.path, {}), (route.path, {"after": "secret:", "limit": 1})]
     return [(path_of(route), BODIES.get(name))]
 
 
+# What the callers have named themselves.
+SAID = (
+    HELD,
+    f"{MARK}-type",
+    *(f"{who}/{MARK}-1" for who in ("me", "somebody")),
+    f'"{MARK}-1"',
+    f"boss/{MARK}-1",
+)
 ONCE = ("signals",)  # always a stream: see below
 
 
@@ -238,7 +123,10 @@ def test_no_answer_has_anything_of_what_is_not_to_be_seen(scene, name):
         for who in (scene.me, scene.nobody, scene.somebody("observe:other", "acquire:mine:*")):
             for method in dict.fromkeys((BY_NAME[name].method, "HEAD", "OPTIONS", "PUT")):
                 answer = who.ask(method, path, body)
-                assert MARK not in answer.everything.replace(HELD, "KEY"), (method, path)
+                told = answer.everything
+                for said in SAID:
+                    told = told.replace(said, "SAID")
+                assert MARK not in told, (method, path)
                 if method == BY_NAME[name].method and who is scene.nobody and name not in PUBLIC:
                     assert answer.status == 401
                     assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -319,8 +207,10 @@ def test_rights_to_several_prefixes_and_keys_are_listed_in_one_order(scene):
 @pytest.mark.parametrize("name", [route.name for route in ROUTES if route.verb is not None])
 def test_a_route_needs_its_verb_and_all_others_together_are_not_enough(scene, name):
     route = BY_NAME[name]
-    pattern = "*" if route.scope == "everywhere" else "mine:*"
-    others = [f"{verb}:{pattern}" for verb in VERBS if verb not in (route.verb, "admin")]
+    patterns = ["*"] if route.scope == "everywhere" else ["mine:*", "instance:*"]
+    others = [
+        f"{verb}:{pattern}" for verb in VERBS if verb not in (route.verb, "admin") for pattern in patterns
+    ]
     body = BODIES.get(name)
     if name == "renew":
         body = {"tickets": [{"key": "mine:verb", "attempt": "a-1", "patience": 30}]}
@@ -328,8 +218,9 @@ def test_a_route_needs_its_verb_and_all_others_together_are_not_enough(scene, na
     answer = scene.somebody(*others).ask(route.method, path, body)
     assert (answer.status, answer.json["error"]) == (403, "AccessDenied"), answer.everything
     if name not in ONCE:
-        for right in (f"{route.verb}:{pattern}", f"admin:{pattern}"):
-            answer = scene.somebody(right, name="allowed").ask(route.method, path, body)
+        for verb in (route.verb, "admin"):
+            rights = [f"{verb}:{pattern}" for pattern in patterns]
+            answer = scene.somebody(*rights, name="allowed").ask(route.method, path, body)
             assert answer.status not in (401, 403), answer.everything
 
 
@@ -342,11 +233,13 @@ def test_what_concerns_everybody_needs_a_right_to_everything(scene, name):
 
 
 def test_figures_have_no_names_in_them(scene):
-    """Not even for those who may see all: labels are few, and keys are many."""
+    """Not even for those who may see all: labels are few, and keys are many. But types of work are told."""
     answer = scene.boss.ask("GET", "/metrics")
     assert answer.status == 200
-    assert MARK not in answer.everything
-    assert "mine:" not in answer.everything
+    assert f'holdfast_work{{type="{MARK}-type",state="offered"}} 1' in answer.everything
+    told = answer.everything.replace(f"{MARK}-type", "TYPE")
+    assert MARK not in told
+    assert "mine:" not in told
 
 
 def test_whoever_has_no_rights_at_all_learns_only_who_they_are(scene):
@@ -365,15 +258,6 @@ def test_nobody_makes_a_token_that_gives_more_than_they_have(scene):
 
 
 # Streams.
-
-
-@contextmanager
-def listening(who, path, method="GET", body=None, **headers):
-    listener = who.listen(path, method, body, **headers)
-    try:
-        yield listener
-    finally:
-        listener.close()
 
 
 def commotion(scene):
@@ -440,11 +324,11 @@ def test_signals_of_keys_that_one_may_not_acquire_are_not_passed_on(scene):
 def test_others_see_neither_that_one_is_connected_nor_from_where(scene):
     with listening(scene.boss, f"/v1/signals?{urlencode({'instance': MARK, 'host': MARK})}") as listener:
         listener.until("hello")
-        assert MARK not in scene.me.ask("GET", "/v1/instances").everything
-        assert MARK in scene.boss.ask("GET", "/v1/instances").everything
+        assert MARK not in scene.me.ask("GET", "/v1/clients").everything
+        assert MARK in scene.boss.ask("GET", "/v1/clients").everything
     with listening(scene.me, f"/v1/signals?{urlencode({'instance': 'i-2', 'host': 'my-host'})}") as listener:
         listener.until("hello")
-        assert "my-host" in scene.me.ask("GET", "/v1/instances").everything
+        assert "my-host" in scene.me.ask("GET", "/v1/clients").everything
 
 
 @pytest.mark.parametrize("how", ["one by one", "long poll", "stream"])
@@ -549,8 +433,10 @@ def test_every_route_is_asked_by_somebody_who_may_not_know():
     assert asked | set(ONCE) == set(BY_NAME)
     assert set(BODIES) == {route.name for route in ROUTES if route.body is not None}
     for route in ROUTES:
-        assert route.public or route.verb is not None or route.name in ("server", "instances"), route.name
+        assert route.public or route.verb is not None or route.name in ("server", "clients"), route.name
         assert (route.scope == "key") is ("{key}" in route.path), route.name
+        named = route.scope in ("instance", "types") and route.name != "join"
+        assert named is ("{instance}" in route.path), route.name
 
 
 def test_where_a_page_of_events_ends_tells_nothing_of_hidden_keys(scene):

@@ -9,6 +9,7 @@ from holdfast.server.routes import ROUTES, WrongMethod, match
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_every_route_is_found_by_its_path(route):
     path = route.path.replace("{key}", "a%2Fb").replace("{id}", "abc").replace("{file}", "app.js")
+    path = path.replace("{instance}", "i-1")
     found, named = match(route.method, path)
     assert found is route
     if "{key}" in route.path:

@@ -10,12 +10,14 @@ from holdfast.server.shapes import (
     Field,
     Fields,
     Flag,
+    JsonText,
     Key,
     Many,
     Number,
     OneOf,
     Text,
     Whole,
+    WorkType,
     read_json,
 )
 
@@ -123,3 +125,46 @@ def test_the_schema_says_what_is_read():
         "default": 1.0,
     }
     assert json.loads(json.dumps(schema)) == schema
+
+
+@pytest.mark.parametrize("text", ["null", "0", '"é"', "[1, 2]", '{"a": [null]}', " 1 ", '"' + "x" * 98 + '"'])
+def test_json_as_text_stays_as_it_is(text):
+    assert JsonText(100).read(text, "data") == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "nope", "{", "NaN", "-Infinity", "1 2", '"\n"', '"\0"', "'a'", "\ud800", '"\ud800"', "[" * 90),
+        *("x" * 101, '"' + "é" * 50 + '"', "1" * 5000, 7, None, {"a": 1}, ["a"]),
+    ],
+    ids=repr,
+)
+def test_what_is_no_json_or_too_large_is_refused(text):
+    with pytest.raises(SettingsError, match="it must be JSON as text"):
+        JsonText(100).read(text, "data")
+
+
+def test_json_that_is_nested_without_end_is_refused():
+    with pytest.raises(SettingsError, match="JSON as text"):
+        JsonText(10**6).read("[" * 200_000 + "]" * 200_000, "data")
+
+
+def test_a_type_is_what_keys_begin_with():
+    shape = WorkType()
+    for type in ("", "job", "a/b", "ünicode", "x" * 254):
+        assert shape.read(type, "types") == type
+    for wrong in ("a:b", ":", "x" * 255):
+        with pytest.raises(SettingsError, match="before their first colon"):
+            shape.read(wrong, "types")
+    for wrong in ("a\nb", 7, None):
+        with pytest.raises(InvalidKey):
+            shape.read(wrong, "types")
+
+
+def test_text_of_several_lines_has_no_nul():
+    shape = Text(100, 0, multiline=True)
+    assert shape.read("a\n\tb\x1b", "text") == "a\n\tb\x1b"
+    for wrong in ("a\0b", "\ud800"):
+        with pytest.raises(SettingsError, match="UTF-8"):
+            shape.read(wrong, "text")

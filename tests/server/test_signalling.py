@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qs
 
+import pytest
+
+from holdfast.core.cluster import Claim, Claimed, Join, Offer, OfferedWork
 from holdfast.core.requests import Break, Client, Queued, Release
 from holdfast.server.admission.access import Principal
 from holdfast.server.backend import Backend
@@ -89,6 +92,21 @@ async def test_a_holder_is_told_that_its_lease_was_broken(url: str):
         await take(backend, "k", "a-1", client=Client(address, "there", 7))
         await backend.ask(Break("k", by="me", reason="because"))
         assert (await client.next("signal"))["kind"] == "lost"
+
+
+@pytest.mark.parametrize("type", ["job", ""], ids=["of a type", "of none"])
+async def test_work_offered_through_another_server_is_pushed(url: str, type: str):
+    """And its instance is told by the name that it calls itself."""
+    async with opened(url) as here, opened(url) as there:
+        streams = SignalStreams(here)
+        client = connect(streams, somebody("acquire:*", name="ann"))
+        who = Client((await client.next("hello"))["address"], "there", 7)
+        assert (await there.ask(Join("ann/e-1", "ann/engine", who, 8, 90.0))).state == "alive"
+        claim = Claim("ann/e-1", 1, "a-1", (type,), 8, 30.0, who)
+        assert await there.ask(claim) == Claimed((), None)
+        await there.ask(Offer((OfferedWork(f"{type}:1" if type else "bare"),)))
+        told = {"kind": "work", "key": type, "attempt": "e-1", "expires_in": 0.0}
+        assert await client.next("signal") == told
 
 
 async def test_nobody_hears_of_keys_it_may_not_acquire(memory: str):

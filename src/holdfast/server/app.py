@@ -11,18 +11,23 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast import errors
-from holdfast.server.admission.access import ANYONE, Access, Principal
+from holdfast.core.cluster import instance_key
+from holdfast.server.admission.access import ANYONE, Access, Principal, scoped
 from holdfast.server.admission.limits import Budget
 from holdfast.server.backend import Backend
 from holdfast.server.handlers.acting import Acting
 from holdfast.server.handlers.call import Call
 from holdfast.server.handlers.looking import Looking
+from holdfast.server.handlers.membership import Membership
 from holdfast.server.handlers.replies import outward, refused
 from holdfast.server.handlers.standing import Standing
+from holdfast.server.handlers.working import Working
 from holdfast.server.http.message import HTTPRequest, Response, Stream
+from holdfast.server.operating.census import Census
 from holdfast.server.operating.logs import ServerLog
 from holdfast.server.operating.metrics import Metrics
-from holdfast.server.routes import HISTORY, Route, match
+from holdfast.server.routes import HISTORY, match
+from holdfast.server.routes.route import Route
 from holdfast.server.settings import ServerSettings
 from holdfast.server.shapes import read_json
 from holdfast.server.streams.feed import EventHub
@@ -68,8 +73,12 @@ class App:
         acting = Acting(backend, self._waiting, self._budget)
         for end in (self._events.revoke, self._signals.revoke, self._waiting.revoke):
             self._access.on_revoked(end)
+        membership = Membership(backend, self._budget)
+        working = Working(backend, self._budget)
         looking = Looking(backend, self._events, self._signals, self._budget)
-        standing = self._standing = Standing(settings, backend, self._access, metrics)
+        standing = self._standing = Standing(
+            settings, backend, self._access, metrics, Census(backend, metrics)
+        )
         self._handlers: dict[str, Handler] = {
             "acquire": acting.acquire,
             "release": acting.release,
@@ -84,7 +93,19 @@ class App:
             "history": looking.history,
             "events": looking.events,
             "signals": looking.signals,
-            "instances": looking.instances,
+            "join": membership.join,
+            "heartbeat": membership.heartbeat,
+            "leave": membership.leave,
+            "claim": membership.claim,
+            "instances": membership.instances,
+            "offer": working.offer,
+            "assign": working.assign,
+            "finish": working.finish,
+            "forget": working.forget,
+            "inspect_work": working.inspect,
+            "list_work": working.list,
+            "count_work": working.count,
+            "clients": looking.clients,
             "server": standing.server,
             "list_access": standing.list_access,
             "grant_access": standing.grant_access,
@@ -172,6 +193,8 @@ class App:
         call = Call(request, route, named, given, principal, self._history(request))
         if route.verb is not None and route.scope == "key":
             call.require(route.verb, named)
+        if route.verb is not None and named and route.scope in ("instance", "types"):
+            call.require(route.verb, instance_key(scoped(principal, named)))
         if route.body is not None:
             if request.query:
                 route.query.read_query(request.query)  # there must be none

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar, cast
 
 from holdfast import identity
+from holdfast.core.cluster import Assign, Claim, Finish, Forget, Heartbeat, Join, Leave
 from holdfast.core.events import HistoryLevel
 from holdfast.core.requests import (
     Acquire,
@@ -46,7 +47,10 @@ MOST_PENDING = 20_000  # requests that wait for the store; more are refused at o
 
 CLOSE_WITHIN = 5.0  # seconds for what the store still does, all together
 
-_WRITES = frozenset({Acquire, Release, Withdraw, Break, Downgrade, Resize, Renew, Sweep})
+_WRITES = frozenset(
+    {Acquire, Release, Withdraw, Break, Downgrade, Resize, Renew, Sweep}
+    | {Join, Heartbeat, Leave, Claim, Assign, Finish, Forget}
+)
 
 
 class Observer(Protocol):

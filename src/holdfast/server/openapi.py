@@ -8,9 +8,16 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from holdfast import __version__, errors
 from holdfast.core import wire
 from holdfast.core.access import AccessToken
+from holdfast.core.cluster import WorkCount
 from holdfast.core.events import Event
-from holdfast.server.routes import ADDRESS, LONGEST_OWN, ONLY_PERMITS, OWN_NAMES, ROUTES, TOKEN_ID, Route
+from holdfast.server.routes import ROUTES
+from holdfast.server.routes.cluster import INSTANCE, RESULT_IS_JSON
+from holdfast.server.routes.locks import ONLY_PERMITS
+from holdfast.server.routes.route import ADDRESS, LONGEST_OWN, Route
+from holdfast.server.routes.standing import TOKEN_ID
 from holdfast.server.shapes import Fields, Json, Key
+
+OWN_NAMES = ("owner", "by", "name")
 
 _EVENT_STREAM = "text/event-stream"
 _PLAIN: dict[Any, Json] = {
@@ -24,7 +31,8 @@ _PLAIN: dict[Any, Json] = {
 _OWN: dict[str, Json] = {
     "events": {"items": {"type": "array", "items": {"$ref": "#/components/schemas/Event"}}},
     "access_tokens": {"items": {"type": "array", "items": {"$ref": "#/components/schemas/AccessToken"}}},
-    "instances": {
+    "work_counts": {"items": {"type": "array", "items": {"$ref": "#/components/schemas/WorkCount"}}},
+    "clients": {
         "items": {
             "type": "array",
             "items": {
@@ -63,6 +71,7 @@ _PROBLEMS = {
     406: "Not in any form that is accepted.",
     408: "It took too long to arrive.",
     409: "The lock says no: `error` says which, `because` is the answer.",
+    410: "The instance is not alive, or takes no more work: `because` is the answer.",
     413: "Too large.",
     415: "Bodies are application/json.",
     422: "A value that cannot be: `detail` says which, and what it must be.",
@@ -120,17 +129,24 @@ def _operation(route: Route, schemas: dict[str, Json], authentication: bool) -> 
 _SCOPES = {
     "key": "on the lock that the path names",
     "keys": "on every lock that the body names, or nothing is done",
+    "instance": "on `instance:` and the instance's id",
+    "types": "on `instance:` and the instance's id, and on everything that begins with a type and a colon",
     "visible": "the answer has only locks that the caller has it for",
     "anything": "on anything",
     "everywhere": "on all locks",
 }
 
 
+# What members have to do with each other.
+_BEYOND: dict[str, Json] = {"acquire": ONLY_PERMITS, "finish": RESULT_IS_JSON}
+
+
 def _body(route: Route, body: Fields, authentication: bool) -> Json:
     schema = _without_now(body.schema())
     for name in schema["properties"].keys() & (OWN_NAMES if authentication else ()):
-        schema["properties"][name]["maxLength"] = LONGEST_OWN
-    return {**schema, **ONLY_PERMITS} if route.name == "acquire" else schema
+        own = schema["properties"][name]
+        own["maxLength"] = min(own["maxLength"], LONGEST_OWN)
+    return {**schema, **_BEYOND.get(route.name, {})}
 
 
 def _without_now(schema: Json) -> Json:
@@ -146,6 +162,7 @@ def _parameters(route: Route) -> list[Json]:
         schema = {
             "key": Key().schema(),
             "id": {"type": "string", "pattern": f"^{TOKEN_ID}$"},
+            "instance": INSTANCE.schema(),
             "file": {"type": "string", "pattern": "^[a-z.-]+$"},
         }[name]
         found.append({"name": name, "in": "path", "required": True, "schema": schema})
@@ -195,7 +212,7 @@ def _answer(name: str, schemas: dict[str, Json]) -> Json:
             "properties": {**tag, **own},
             "required": ["answer", *own],
         }
-        for inside in (Event, AccessToken):
+        for inside in (Event, AccessToken, WorkCount):
             if inside.__name__ in str(own):
                 _schema_of(inside, schemas)
     else:

@@ -55,6 +55,7 @@ class Limits:
     waiters: int = 10_000  # acquires that the server waits for
     leases: int = 100_000
     keys: int = 100_000  # distinct ones within an hour
+    instances: int = 10_000  # of a cluster
     shortest_ttl: float = 0.1
     longest_ttl: float = MAX_TTL
     longest_wait: float = 300.0  # of one acquire with a timeout

@@ -60,8 +60,10 @@ class Text(Shape):
             if re.fullmatch(self.pattern, value) is None:
                 _refuse(name, value, f"a string that matches {self.pattern}")
         elif self.multiline:
-            if any("\ud800" <= sign <= "\udfff" for sign in value):
-                _refuse(name, value, "text that has a UTF-8 form")
+            if any("\ud800" <= sign <= "\udfff" or sign == "\0" for sign in value):
+                _refuse(
+                    name, value, "text that has a UTF-8 form, without NUL"
+                )  # PostgreSQL has none in texts
         elif not value.isprintable() and _UNPRINTABLE.search(value):  # some spaces are neither
             _refuse(name, value, "text without characters that cannot be printed")
         return value
@@ -70,8 +72,8 @@ class Text(Shape):
         found: Json = {"type": "string", "minLength": self.shortest, "maxLength": self.longest}
         if self.pattern is not None:
             found["pattern"] = f"^(?:{self.pattern})$"
-        elif not self.multiline:
-            found["pattern"] = f"^{PRINTABLE}*$"
+        else:
+            found["pattern"] = "^[^\\u0000]*$" if self.multiline else f"^{PRINTABLE}*$"
         return found
 
 
@@ -94,6 +96,47 @@ class Key(Shape):
             "maxLength": keys.MAX_LENGTH,
             "pattern": f"^{PRINTABLE}*$",
         }
+
+
+@data
+class WorkType(Shape):
+    """What keys of work begin with, up to their first colon; empty for those that have none."""
+
+    longest: int = keys.MAX_LENGTH - 1
+
+    def read(self, value: Any, name: str) -> str:
+        if value == "":
+            return ""
+        if ":" in keys.validate(value) or len(value) > self.longest:
+            _refuse(
+                name, value, f"what keys begin with before their first colon, at most {self.longest} long"
+            )
+        return str(value)
+
+    def schema(self) -> Json:
+        return {"type": "string", "maxLength": self.longest, "pattern": f"^{PRINTABLE[:-1]}:]*$"}
+
+
+@data
+class JsonText(Shape):
+    """JSON, as text: whoever reads it later must not be the first to find that it is none."""
+
+    largest: int  # bytes in UTF-8
+
+    def read(self, value: Any, name: str) -> str:
+        if not isinstance(value, str) or len(value) > self.largest:
+            _refuse(name, value, f"JSON as text, of at most {self.largest} bytes")
+        try:
+            size = len(value.encode())
+            _decode(value)
+        except (ValueError, RecursionError):
+            _refuse(name, value, "JSON as text")
+        if size > self.largest:
+            _refuse(name, value, f"JSON as text, of at most {self.largest} bytes; it has {size}")
+        return value
+
+    def schema(self) -> Json:
+        return {"type": "string", "maxLength": self.largest, "format": "json"}
 
 
 @data

@@ -25,7 +25,7 @@ from holdfast.log import log
 from holdfast.server.admission.browsers import refuse_other_sites
 from holdfast.server.admission.failures import Failures
 from holdfast.server.admission.safety import is_loopback
-from holdfast.server.routes import LONGEST_OWN
+from holdfast.server.routes.route import LONGEST_OWN
 
 if TYPE_CHECKING:
     from holdfast.server.backend import Backend
@@ -60,6 +60,11 @@ class Principal:
         """Tell whether there is any key that they may use *verb* on."""
         return any(right.verb in (verb, "admin") for right in self.rights)
 
+    def covers(self, verb: Verb, type: str) -> bool:
+        """Tell whether they may use *verb* on all keys of a type. Of the empty one: on all there may be."""
+        start = f"{type}:" if type else ""
+        return any(right.prefix and right.allows(verb, start) for right in self.rights)
+
     def ranges(self, verb: Verb) -> tuple[Right, ...]:
         """Return the keys that they may use *verb* on, in order, without overlaps."""
         return prefixes(self.rights, verb)
@@ -81,6 +86,14 @@ def scoped(principal: Principal, name: str) -> str:
             " access token stands before it"
         )
     return f"{_plain(principal)}/{name}"
+
+
+def unscoped(principal: Principal, name: str) -> str | None:
+    """Return a name that `scoped` has made as the caller knows it; None if it is somebody else's."""
+    if not principal.name:
+        return name
+    before = f"{_plain(principal)}/"
+    return name.removeprefix(before) if name.startswith(before) else None
 
 
 def own_name(principal: Principal, attempt: str) -> str:

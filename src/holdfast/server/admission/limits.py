@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
+from holdfast.core.cluster import instance_key
 from holdfast.errors import LimitExceeded, TooManyRequests
 from holdfast.server.admission.expiring import Expiring
 
@@ -23,13 +24,24 @@ if TYPE_CHECKING:
     from holdfast.server.settings import Limits
 
 KEYS_WITHIN = 3600.0  # seconds in which distinct keys are counted
+_ENDING = ("tickets", "leases", "keys", "instances")  # what ends by itself
 TIDY_EVERY = 16  # requests until somebody's account is tidied, in turn
 
 
 class _Account:
     """What one principal has."""
 
-    __slots__ = ("asked_at", "asking", "credit", "keys", "leases", "streams", "tickets", "waiters")
+    __slots__ = (
+        "asked_at",
+        "asking",
+        "credit",
+        "instances",
+        "keys",
+        "leases",
+        "streams",
+        "tickets",
+        "waiters",
+    )
 
     def __init__(self, now: float, credit: float) -> None:
         self.asked_at = now
@@ -40,11 +52,12 @@ class _Account:
         self.tickets = Expiring()
         self.leases = Expiring()
         self.keys = Expiring()
+        self.instances = Expiring()
 
     @property
     def empty(self) -> bool:
         counted = self.asking or self.streams or self.waiters
-        return not (counted or self.tickets or self.leases or self.keys)
+        return not (counted or self.tickets or self.leases or self.keys or self.instances)
 
 
 class Budget:
@@ -62,7 +75,7 @@ class Budget:
     def has(self, principal: Principal) -> dict[str, int]:
         """Return how much of what they have."""
         now, account = self._clock(), self._account(principal)
-        counted = {name: getattr(account, name).count(now) for name in ("tickets", "leases", "keys")}
+        counted = {name: getattr(account, name).count(now) for name in _ENDING}
         return {"streams": account.streams, "waiters": account.waiters, **counted}
 
     def total(self, what: Literal["leases", "tickets"]) -> int:
@@ -118,22 +131,60 @@ class Budget:
 
     def check_acquire(self, principal: Principal, request: Acquire) -> None:
         """Raise `LimitExceeded` if they may not have one more key, lease, or place in a queue."""
-        self.check_ttl(request.ttl)
         now, account = self._clock(), self._account(principal)
         limits, key, attempt = self._limits, request.key, _name(request.key, request.attempt)
-        self._check_key(principal, account, key, now)
-        # Whatever is under way may become a lease, or a place in a queue: else many at once are too many.
-        under_way = account.asking + account.waiters
-        if attempt not in account.leases and account.leases.is_full(limits.leases - under_way, now):
-            self._refuse(
-                principal, "leases", len(account.leases), limits.leases, "; release some, or let them end"
-            )
+        self._check_lease(principal, account, key, attempt, request.ttl, now)
         free = limits.waiters - account.asking
         if request.wait and attempt not in account.tickets and account.tickets.is_full(free, now):
             self._refuse(
                 principal, "waiters", len(account.tickets), limits.waiters, "in queues; withdraw some"
             )
         account.keys.put(key, now + KEYS_WITHIN)
+
+    def check_lease(self, principal: Principal, key: str, attempt: str, ttl: float) -> None:
+        """Raise `LimitExceeded` if they may not have one more key, or lease; count the key."""
+        now, account = self._clock(), self._account(principal)
+        self._check_lease(principal, account, key, _name(key, attempt), ttl, now)
+        account.keys.put(key, now + KEYS_WITHIN)
+
+    def _check_lease(
+        self, principal: Principal, account: _Account, key: str, attempt: str, ttl: float, now: float
+    ) -> None:
+        self.check_ttl(ttl)
+        self._check_key(principal, account, key, now)
+        if attempt not in account.leases:
+            self._check_leases(principal, account, now)
+
+    def room_for_leases(self, principal: Principal, wanted: int) -> int:
+        """Return how many leases of *wanted* they may still have; raise `LimitExceeded` if it is none."""
+        account = self._account(principal)
+        self._check_leases(principal, account, self._clock())
+        free = self._limits.leases - account.asking - account.waiters - len(account.leases)
+        return max(1, min(wanted, free))
+
+    def _check_leases(self, principal: Principal, account: _Account, now: float) -> None:
+        # Whatever is under way may become a lease, or a place in a queue: else many at once are too many.
+        most = self._limits.leases
+        if account.leases.is_full(most - account.asking - account.waiters, now):
+            self._refuse(principal, "leases", len(account.leases), most, "; release some, or let them end")
+
+    def check_join(self, principal: Principal, id: str, ttl: float) -> None:
+        """Raise `LimitExceeded` if they may not have one more instance."""
+        self.check_ttl(ttl)
+        now, account, most = self._clock(), self._account(principal), self._limits.instances
+        if id not in account.instances and account.instances.is_full(most, now):
+            self._refuse(
+                principal, "instances", len(account.instances), most, "; have some leave, or let them end"
+            )
+        self.check_key(principal, instance_key(id))  # what has left is remembered for a while
+
+    def beat(self, principal: Principal, id: str, ttl: float) -> None:
+        """Count an instance that has joined, or goes on, until it ends."""
+        self._account(principal).instances.put(id, self._clock() + ttl)
+
+    def gone(self, principal: Principal, id: str) -> None:
+        """Count an instance no more."""
+        self._account(principal).instances.drop(id)
 
     def check_key(self, principal: Principal, key: str) -> None:
         """Raise `LimitExceeded` if they may not use one more key; count it."""
@@ -236,8 +287,8 @@ class Budget:
         if self._accounts:
             now = self._clock()
             name, account = next(iter(self._accounts.items()))
-            for part in (account.tickets, account.leases, account.keys):
-                part.count(now)
+            for name_of_part in _ENDING:
+                getattr(account, name_of_part).count(now)
             if account.empty and now - account.asked_at > 1.0:  # by then the credit is full again
                 del self._accounts[name]
             else:

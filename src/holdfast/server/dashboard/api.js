@@ -28,6 +28,11 @@ export function lockPath(key, what = "") {
   return `/v1/locks/${encodeURIComponent(key)}${what}`;
 }
 
+/** Return the path of a piece of work. */
+export function workPath(key) {
+  return `/v1/work/${encodeURIComponent(key)}`;
+}
+
 /** Tell whether a browser can ask for a key: it takes a segment of dots for a step up, however it is written. */
 export const isAskable = (key) => key !== "." && key !== "..";
 
@@ -39,6 +44,7 @@ export function query(values) {
 
 export const get = (path, signal) => ask("GET", path, undefined, signal);
 export const post = (path, body) => ask("POST", path, body);
+export const remove = (path) => ask("DELETE", path);
 
 async function ask(method, path, body, signal) {
   const limit = AbortSignal.timeout(PATIENCE);

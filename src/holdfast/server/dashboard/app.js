@@ -9,11 +9,26 @@ import { forget, resume } from "./journal.js";
 import { helpDialog, listen } from "./keys.js";
 import { lockView } from "./lock.js";
 import { locksView } from "./locks.js";
+import { serverView } from "./server.js";
 import { accountDialog, askForToken, signinView } from "./signin.js";
 import { emit, isReadOnly, may, on, state } from "./state.js";
 import { unfollow } from "./stream.js";
+import { worksView } from "./work.js";
+import { workView } from "./workitem.js";
 
-const VIEWS = { locks: locksView, events: eventsView, instances: instancesView, lock: lockView };
+const VIEWS = {
+  locks: locksView,
+  lock: lockView,
+  work: worksView,
+  instances: instancesView,
+  events: eventsView,
+  server: serverView,
+};
+// The pages of single things, and the lists they belong to.
+const LISTS = new Map([
+  [lockView, ["locks", locksView]],
+  [workView, ["work", worksView]],
+]);
 const byId = (id) => document.getElementById(id);
 const [main, banner, light, account, readOnly] = ["main", "banner", "light", "account", "read-only"].map(byId);
 const why = h("span");
@@ -25,9 +40,10 @@ let view = null;
 function route() {
   const [path, parameters = ""] = location.hash.slice(1).split("?");
   const [, name = "", ...rest] = path.split("/");
-  const next = Object.hasOwn(VIEWS, name) ? VIEWS[name] : locksView;
+  const listed = Object.hasOwn(VIEWS, name) ? VIEWS[name] : locksView;
+  const next = listed === worksView && rest.length ? workView : listed;
   let key = null;
-  if (next === lockView) {
+  if (LISTS.has(next)) {
     try {
       key = decodeURIComponent(rest.join("/"));
     } catch {
@@ -37,19 +53,19 @@ function route() {
   view?.hide();
   view = next;
   main.replaceChildren(view.element);
-  view.show(new URLSearchParams(parameters), key, locksView.address);
+  view.show(new URLSearchParams(parameters), key, LISTS.get(view)?.[1].address);
+  const current = LISTS.get(view)?.[0] ?? Object.keys(VIEWS).find((each) => VIEWS[each] === view);
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.dataset.view === "locks") link.href = locksView.address;
-    const isCurrent =
-      link.dataset.view === name || (link.dataset.view === "locks" && (next === locksView || next === lockView));
-    mark(link, "aria-current", isCurrent ? "page" : null);
+    link.href = addressOf(link.dataset.view);
+    mark(link, "aria-current", link.dataset.view === current ? "page" : null);
   }
   document.title = `${view.title} · holdfast`;
 }
 
-function go(name) {
-  location.hash = name === "locks" ? locksView.address : `#/${name}`;
-}
+/** Return where a view is: lists stay as they were narrowed down. */
+const addressOf = (name) => VIEWS[name].address ?? `#/${name}`;
+
+const go = (name) => (location.hash = addressOf(name));
 
 let wasSignedOut = false;
 

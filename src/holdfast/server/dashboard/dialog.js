@@ -51,10 +51,10 @@ export function notice() {
   return { element, say };
 }
 
-/** Say what has been done to a lock. */
-export function outcome(title, text, key) {
+/** Say what has been done to a lock, or to something with a page of its own. */
+export function outcome(title, text, key, page = lockLink(key)) {
   emit("acted", key);
-  const link = h("a", { class: "button", href: lockLink(key), click: close }, "Its history");
+  const link = page && h("a", { class: "button", href: page, click: close }, "Its history");
   const told = h("p", { role: "status", class: "outcome" }, ...text);
   open(title, [told, actions(link, closeButton("Close", { autofocus: true }))]);
 }

@@ -1,7 +1,8 @@
 // The event stream, live: newest first, to be filtered and paused.
 
 import { debounced, h, mark, put, refill } from "./dom.js";
-import { clean, clock, count, kindText, lockLink, moment, number } from "./format.js";
+import { eventLink, fleet } from "./fleet.js";
+import { clean, clock, count, kindText, moment, number } from "./format.js";
 import { journal } from "./journal.js";
 import { hasToken } from "./spans.js";
 import { may, on, state } from "./state.js";
@@ -88,8 +89,9 @@ const list = new VirtualList(grid, body, {
     refill(slot.kind, glyph(event.kind), kindText(event.kind));
     mark(slot.element, "data-kind", event.kind);
     put(slot.link, clean(event.key));
-    slot.link.href = lockLink(event.key);
-    put(slot.owner, clean(event.owner));
+    slot.link.href = eventLink(event);
+    put(slot.owner, fleet.nameOf(event.owner));
+    mark(slot.owner, "title", clean(event.owner) || null);
     const detail = [event.by && `by ${clean(event.by)}`, event.reason && clean(event.reason)]
       .filter(Boolean)
       .join(": ");
@@ -98,7 +100,7 @@ const list = new VirtualList(grid, body, {
     put(slot.token, hasToken(event) ? String(event.token) : "");
   },
   keyOf: (event) => event.id,
-  open: (event) => (location.hash = lockLink(event.key)),
+  open: (event) => (location.hash = eventLink(event)),
 });
 
 function toggle() {
@@ -151,6 +153,10 @@ function tell() {
 const soon = debounced(draw, 60);
 on("journal", () => isShown && (held ? tell() : soon()));
 on("change", () => isShown && tell());
+on("fleet", () => {
+  list.each((slot) => (slot.shows = null)); // some have a name now
+  soon();
+});
 
 export const eventsView = {
   title: "Events",

@@ -2,7 +2,8 @@
 // sent. Search looks through what is loaded; type, owner and prefix are asked of the server.
 
 import { debounced, h, keyed, mark, put } from "./dom.js";
-import { clean, number } from "./format.js";
+import { fleet } from "./fleet.js";
+import { number } from "./format.js";
 
 export const TABS = [
   { name: "use", title: "In use", set: "use", test: () => true },
@@ -141,7 +142,7 @@ export class Filters {
       this[name],
       sorted,
       (text) => text,
-      (text) => h("option", { value: text }, text ? clean(text) : `Any ${name}`),
+      (text) => h("option", { value: text }, text ? fleet.nameOf(text) : `Any ${name}`),
       () => {},
     );
     this[name].value = chosen;

@@ -73,7 +73,26 @@ export function typeOf(key) {
   return colon > 0 ? key.slice(0, colon).replaceAll("%3A", ":").replaceAll("%25", "%") : "";
 }
 
+/** Return what work is claimed by: its key up to the first colon; nothing if it has none. */
+export function workType(key) {
+  return key.includes(":") ? key.slice(0, key.indexOf(":")) : "";
+}
+
+/** Return JSON to be read by people; as it is, if it is none. */
+export function pretty(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2).split("\n").map(clean).join("\n");
+  } catch {
+    return clean(text);
+  }
+}
+
 /** Return the address of a lock's page. */
 export function lockLink(key) {
   return `#/lock/${encodeURIComponent(key)}`;
+}
+
+/** Return the address of a page about a piece of work. */
+export function workLink(key) {
+  return `#/work/${encodeURIComponent(key)}`;
 }

@@ -1,6 +1,7 @@
 // What happened to a lock: the timeline, and a table of the same events that can be read line by line.
 
 import { h, keyed, mark, put, table } from "./dom.js";
+import { fleet } from "./fleet.js";
 import { clean, count, kindText, moment } from "./format.js";
 import { hasToken } from "./spans.js";
 import { state } from "./state.js";
@@ -84,7 +85,7 @@ function makeRow(event) {
     h("td", { class: "num muted" }, String(event.number)),
     h("td", { class: "time" }, moment(event.at)),
     h("td", { class: "kind" }, glyph(event.kind), kindText(event.kind)),
-    h("td", { class: "text" }, clean(event.owner)),
+    h("td", { class: "text", title: clean(event.owner) }, fleet.nameOf(event.owner)),
     h("td", { class: "text" }, clean(event.by)),
     h("td", { class: "token muted" }, hasToken(event) ? String(event.token) : ""),
     h("td", { class: "text reason" }, clean(event.reason)),

@@ -2,6 +2,7 @@
 
 import { breakDialog } from "./breaking.js";
 import { h, keyed, mark, put, table } from "./dom.js";
+import { fleet } from "./fleet.js";
 import { clean, count, duration, number, place } from "./format.js";
 import { isOnline, may } from "./state.js";
 
@@ -51,7 +52,8 @@ export function holderPanel() {
         const [owner, where, , token, act] = line.children;
         const entered = holding.length === 1 && view.holds > 1 && count(view.holds, "hold");
         const permits = holder.take > 1 && count(holder.take, "permit");
-        put(owner.firstChild, clean(holder.owner));
+        put(owner.firstChild, fleet.nameOf(holder.owner));
+        mark(owner, "title", clean(holder.owner));
         put(owner.lastChild, [permits, entered, !holder.claimed && "not claimed yet"].filter(Boolean).join(", "));
         put(where, place(holder));
         put(token, String(holder.token));

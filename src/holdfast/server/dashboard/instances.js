@@ -1,189 +1,175 @@
-// The server itself, the clients that are connected to it, and the processes that hold locks.
+// The instances that have joined to do work: who is there, how busy each is, who has left or died.
 
-import { get } from "./api.js";
-import { h, keyed, put, refill, table } from "./dom.js";
-import { clean, count, duration, number } from "./format.js";
-import { LockSet } from "./lockset.js";
+import { h, keyed, mark, put, refill } from "./dom.js";
+import { fleet } from "./fleet.js";
+import { clean, count, number } from "./format.js";
+import { bindCard, makeCard, tickCard } from "./instancecard.js";
 import { Refresher } from "./refresh.js";
-import { may, on, state } from "./state.js";
+import { may, on } from "./state.js";
+import { WorkRow } from "./workset.js";
+import { RowSet } from "./rowset.js";
 
-const MOST_LOCKS = 5000;
-const MOST_SHOWN = 500;
-const EVERYTHING = { show: "use", prefix: "", owner: "", type: "" };
-const HISTORY = { none: "breaks only", notable: "what went wrong, and operations", all: "everything" };
+const MOST_SHOWN = 300;
+const MOST_WORK = 3000;
+const TABS = [
+  { name: "there", title: "There", test: (member) => !member.isGone },
+  { name: "gone", title: "Left or died", test: (member) => member.isGone },
+  { name: "all", title: "All", test: () => true },
+];
 
-const lockSet = new LockSet(); // our own: the list may be narrowed down
+const assigned = new RowSet({ path: "/v1/work", items: "works", states: { all: ["assigned"] }, Row: WorkRow });
+let show = "there";
+let text = "";
+let problem = "";
+let isLoaded = false;
 let isShown = false;
-let clients = [];
-let cameAt = 0;
 
-const facts = h("dl", { class: "facts" });
-const clientRows = h("tbody");
-const processRows = h("tbody");
-const [clientCount, processCount] = [h("span", { class: "count" }), h("span", { class: "count" })];
-const [clientNote, processNote] = [h("p", { class: "muted" }), h("p", { class: "muted" })];
-const clientTable = table(clientRows, "Host:pid", "Principal", "Instance", "Address", ["For", "num"]);
-const processTable = table(processRows, "Host:pid", "Owner", ["Locks", "num"], ["Longest", "num"], "");
+const search = h("input", {
+  type: "search",
+  placeholder: "Search names, hosts, versions",
+  "aria-label": "Search names, ids, hosts and versions",
+  autocomplete: "off",
+  spellcheck: "false",
+  "aria-keyshortcuts": "/",
+  input: () => choose({ q: search.value }),
+});
+const tab = ({ name, title }) =>
+  h("button", { "data-tab": name, click: () => choose({ show: name }) }, title, h("span", { class: "count" }));
+const tabs = h("div", { class: "tabs", role: "group", "aria-label": "Which instances" }, TABS.map(tab));
+const total = h("i");
+const totalText = h("span", { class: "muted" });
+const load = h("div", { class: "fleet-load", hidden: true }, totalText, h("i", { class: "bar" }, total));
+const cards = h("div", { class: "cards" });
+const empty = h("div", { class: "empty", hidden: true });
+const told = h("span", { role: "status" });
 
-const connected = new Refresher(
+const refresher = new Refresher(
   async () => {
-    const answer = await get("/v1/instances");
-    clients = answer.items;
-    cameAt = answer.cameAt;
+    await Promise.all([fleet.load(), assigned.load({ show: "all" }, MOST_WORK)]);
+    problem = "";
+    isLoaded = true;
     draw();
   },
   (error) => {
-    clients = [];
-    draw();
-    put(clientNote, clean(error.message));
-  },
-);
-const holding = new Refresher(
-  async () => {
-    await lockSet.load(EVERYTHING, MOST_LOCKS, draw);
+    problem = error.message;
     draw();
   },
-  (error) => put(processNote, clean(error.message)),
 );
+
+function choose(values) {
+  ({ show, q: text } = { show, q: text, ...values });
+  history.replaceState(null, "", address());
+  draw();
+}
+
+function address() {
+  const given = { ...(show !== "there" && { show }), ...(text && { q: text }) };
+  return Object.keys(given).length ? `#/instances?${new URLSearchParams(given)}` : "#/instances";
+}
 
 function draw() {
-  drawServer();
-  drawClients();
-  drawProcesses();
-  tick(performance.now());
-}
-
-function drawServer() {
-  const { server } = state;
-  if (!server) return;
-  const { kind, durable, signals } = server.store;
-  const lines = {
-    Version: server.version,
-    Instance: server.instance,
-    Store: [kind, durable ? "durable" : "gone with the server", !signals && "without signals"]
-      .filter(Boolean)
-      .join(", "),
-    History: HISTORY[server.history] ?? server.history,
-    Authentication: server.authentication ? "by access token" : "off: whoever reaches this server may do everything",
-    State: state.draining ? "draining: it is going down" : "serving",
-  };
-  const fact = ([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, clean(text)));
-  refill(facts, Object.entries(lines).map(fact));
-}
-
-function drawClients() {
-  put(clientCount, number(clients.length));
-  const make = () =>
-    h(
-      "tr",
-      {},
-      [1, 2, 3, 4].map(() => h("td", { class: "text" })),
-      h("td", { class: "num" }),
-    );
-  keyed(
-    clientRows,
-    clients,
-    (each) => each.address,
-    make,
-    (row, each) => {
-      const texts = [`${each.host}:${each.pid}`, each.principal || "—", each.instance, each.address];
-      texts.forEach((text, index) => put(row.children[index], clean(text)));
-    },
-  );
-  const none = clients.length ? "" : "No client has a stream for its signals open. ";
-  put(clientNote, `${none}${may("admin") ? "" : "Without the right admin:* only your own clients are shown."}`);
-}
-
-/** Return the processes that hold locks, those with the most first. */
-function processes() {
-  const found = new Map();
-  for (const { view, since } of lockSet.rows) {
-    if (!view.holder) continue;
-    const at = `${view.holder.host}:${view.holder.pid}`;
-    const each = found.get(at) ?? { at, locks: 0, oldest: Infinity, owners: new Set() };
-    each.locks += 1;
-    each.oldest = Math.min(each.oldest, since);
-    each.owners.add(view.holder.owner);
-    found.set(at, each);
+  if (!isShown) return;
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const found = fleet.members.filter((member) => words.every((word) => member.text.includes(word)));
+  for (const [index, { name, test }] of TABS.entries()) {
+    const button = tabs.children[index];
+    mark(button, "aria-pressed", String(name === show));
+    put(button.lastChild, isLoaded ? number(found.filter(test).length) : "");
   }
-  return [...found.values()].sort((a, b) => b.locks - a.locks || (a.at < b.at ? -1 : 1));
-}
-
-function drawProcesses() {
-  const all = processes();
-  const streams = new Set(clients.map((each) => `${each.host}:${each.pid}`));
-  const cells = ["text", "num", "num", ""].map((style) => () => h("td", { class: style }));
-  const make = () =>
-    h(
-      "tr",
-      {},
-      h("td", { class: "text" }, h("a")),
-      cells.map((cell) => cell()),
-    );
-  put(processCount, number(all.length));
+  if (search.value !== text) search.value = text;
+  const shown = found.filter(TABS.find((each) => each.name === show).test).slice(0, MOST_SHOWN);
+  const works = Map.groupBy(assigned.rows, (row) => row.view.instance);
+  for (const rows of works.values()) rows.sort((a, b) => a.view.assigned_at - b.view.assigned_at);
   keyed(
-    processRows,
-    all.slice(0, MOST_SHOWN),
-    (each) => each.at,
-    make,
-    (row, each) => {
-      const [where, owners, locks, oldest, stream] = row.children;
-      const [first] = each.owners;
-      put(where.firstChild, clean(each.at));
-      where.firstChild.href = `#/locks?${new URLSearchParams({ q: each.at })}`;
-      put(owners, `${clean(first)}${each.owners.size > 1 ? ` and ${number(each.owners.size - 1)} more` : ""}`);
-      put(locks, number(each.locks));
-      put(oldest, duration((performance.now() - each.oldest) / 1000));
-      put(stream, streams.has(each.at) ? "connected" : "");
-    },
+    cards,
+    shown,
+    ({ view }) => view.id,
+    makeCard,
+    (card, member) => bindCard(card, member, works.get(member.view.id) ?? []),
   );
-  const some = `Of the first ${count(lockSet.rows.length, "lock")}; there are more.`;
-  put(processNote, lockSet.more ? some : all.length ? "" : "Nobody holds a lock.");
+  drawTotal();
+  const hidden = found.length > shown.length && shown.length === MOST_SHOWN ? ", the first of them are shown" : "";
+  put(told, isLoaded && !problem ? `${count(shown.length, "instance")}${hidden}` : problem ? clean(problem) : "Loading…");
+  mark(empty, "hidden", shown.length > 0 || (!isLoaded && !problem));
+  if (!shown.length) refill(empty, ...nothing());
 }
 
-function tick(now) {
-  for (const [index, row] of [...clientRows.children].entries()) {
-    put(row.lastChild, duration(clients[index].connected_for + (now - cameAt) / 1000));
+function drawTotal() {
+  const there = fleet.members.filter((member) => !member.isGone);
+  const sum = (name) => there.reduce((all, { view }) => all + view[name], 0);
+  const [taken, capacity] = [sum("assigned"), sum("capacity")];
+  mark(load, "hidden", !capacity);
+  total.style.transform = `scaleX(${capacity ? Math.min(1, taken / capacity) : 0})`;
+  put(totalText, `${number(taken)} of ${number(capacity)} places taken`);
+}
+
+function nothing() {
+  const say = (title, about, ...rest) => [h("h2", {}, title), h("p", {}, about), ...rest];
+  if (!may("observe")) return say("No rights to look", "This access token may not observe any instance.");
+  if (problem) return say("The server did not list the instances", clean(problem));
+  if (text) {
+    return say(
+      "Nothing matches",
+      "No instance here is like that.",
+      h("button", { click: () => choose({ q: "", show: "there" }) }, "Clear filters"),
+    );
   }
+  if (show === "gone") return say("Nobody has left or died", "Of late. Instances are forgotten after a while.");
+  const how = h("pre", {}, "with locks.join(capacity=8) as instance:\n    for work in instance.claims(\"report\"): …");
+  return say("Nobody has joined", "Processes that join to do work appear here.", how);
 }
 
-on("tick", (now) => isShown && tick(now));
-on("change", () => isShown && drawServer());
-on("signed-out", () => {
-  lockSet.clear();
-  clients = [];
+/** Move to another card. */
+function step(by) {
+  const links = [...cards.querySelectorAll("a.who")];
+  const at = links.indexOf(document.activeElement);
+  const next = links[at < 0 ? 0 : Math.max(0, Math.min(links.length - 1, at + by))];
+  next?.focus();
+  next?.scrollIntoView({ block: "nearest" });
+  return links.length > 0;
+}
+
+on("tick", (now) => {
+  if (isShown) for (const card of cards.children) tickCard(card, now);
 });
-
-const panel = (style, title, ...content) => h("section", { class: style }, h("h2", {}, ...title), ...content);
+on("event", () => isShown && refresher.kick());
+on("signed-out", () => {
+  assigned.clear();
+  isLoaded = false;
+});
 
 export const instancesView = {
   title: "Instances",
   element: h(
     "section",
-    { class: "view page", "aria-label": "Instances" },
+    { class: "view", "aria-label": "Instances" },
     h(
       "div",
-      { class: "panels" },
-      panel("panel wide", ["Server"], facts),
-      panel(
-        "panel",
-        ["Processes that hold locks", processCount],
-        h("div", { class: "scroll" }, processTable),
-        processNote,
-      ),
-      panel("panel", ["Connected clients", clientCount], h("div", { class: "scroll" }, clientTable), clientNote),
+      { class: "toolbar" },
+      h("label", { class: "search" }, search, h("kbd", { "aria-hidden": "true" }, "/")),
+      tabs,
+      load,
     ),
+    h("div", { class: "fleet" }, cards, empty),
+    h("footer", { class: "foot" }, told),
   ),
-  show() {
+  show(parameters) {
+    text = parameters.get("q") ?? "";
+    show = TABS.some(({ name }) => name === parameters.get("show")) ? parameters.get("show") : "there";
     isShown = true;
     draw();
-    connected.start();
-    holding.start();
+    refresher.start();
   },
   hide() {
     isShown = false;
-    connected.stop();
-    holding.stop();
+    refresher.stop();
   },
-  pressed: () => false,
+  search: () => search,
+  pressed(key) {
+    if (key === "j" || key === "ArrowDown" || key === "ArrowRight") return step(1);
+    if (key === "k" || key === "ArrowUp" || key === "ArrowLeft") return step(-1);
+    if (key !== "Escape" || (!text && show === "there")) return false;
+    choose({ q: "", show: "there" });
+    return true;
+  },
 };

@@ -21,6 +21,7 @@ export async function resume() {
     recent.events.forEach(add);
     emit("journal", recent.events.length);
     follow(recent.after);
+    emit("following");
   } catch (error) {
     if (error instanceof Problem && error.status !== 401) setTimeout(() => isOnline() && resume(), LATER);
   }

@@ -3,14 +3,17 @@
 import { actions, closeButton, isOpen, open } from "./dialog.js";
 import { h } from "./dom.js";
 
+const VIEWS = ["locks", "work", "instances", "events", "server"];
 const HELP = [
   [["/"], "search"],
   [["j", "k", "↓", "↑"], "move through the list"],
-  [["Enter"], "open the selected lock"],
+  [["Enter"], "open what is selected"],
   [["Esc"], "back; or clear the filters"],
-  [["b"], "break the selected lock: it asks first"],
+  [["b"], "break the selected lock, or that of work: it asks first"],
+  [["o"], "offer work; or that again which is selected and over"],
+  [["f"], "forget the selected work: it asks first"],
   [["p"], "pause the event stream"],
-  [["1", "2", "3"], "locks, events, instances"],
+  [["1", "2", "3", "4", "5"], "locks, work, instances, events, server"],
   [["t"], "light or dark"],
   [["?"], "this help"],
 ];
@@ -78,7 +81,7 @@ function pressed(key, view, go) {
   const search = view?.search?.();
   if (key === "?") helpDialog();
   else if (key === "t") window.toggleTheme();
-  else if (key === "1" || key === "2" || key === "3") go(["locks", "events", "instances"][Number(key) - 1]);
+  else if (key >= "1" && key <= "5" && key.length === 1) go(VIEWS[Number(key) - 1]);
   else if (key === "/" && search) {
     search.focus();
     search.select();

@@ -3,7 +3,8 @@
 import { get, isAskable, lockPath, Problem, query } from "./api.js";
 import { breakDialog } from "./breaking.js";
 import { h, mark, put, refill } from "./dom.js";
-import { clean, number } from "./format.js";
+import { fleet, isOfWork } from "./fleet.js";
+import { clean, number, workLink } from "./format.js";
 import { historyPanel } from "./history.js";
 import { holderPanel, holdersOf } from "./holder.js";
 import { modeText, stateText } from "./lockrow.js";
@@ -36,7 +37,8 @@ const breakButton = h("button", { class: "danger", click: () => breakDialog(key)
 const resizeButton = h("button", { click: () => row && resizeDialog(row.view) }, "Resize…");
 const back = h("a", { class: "back", href: "#/locks" }, "← Locks");
 const heading = h("div", { class: "name" }, name, state, mode);
-const buttons = h("div", { class: "acts" }, resizeButton, breakButton);
+const toWork = h("a", { class: "button" }, "Its work");
+const buttons = h("div", { class: "acts" }, toWork, resizeButton, breakButton);
 const holder = holderPanel();
 const queue = queuePanel();
 const history = historyPanel(() => refresher.now());
@@ -71,7 +73,7 @@ function fail(title, message) {
   const link = h("a", { class: "button", href: back.href }, "All locks");
   refill(trouble, h("h2", {}, title), h("p", {}, clean(message)), link);
   mark(trouble, "hidden", false);
-  for (const element of [panels, state, mode, breakButton, resizeButton]) mark(element, "hidden", true);
+  for (const element of [panels, state, mode, ...buttons.children]) mark(element, "hidden", true);
 }
 
 function show(view, cameAt, events) {
@@ -89,6 +91,8 @@ function show(view, cameAt, events) {
   mark(mode, "data-mode", view.operation ? "operation" : view.permits ? "permits" : view.mode);
   mark(breakButton, "hidden", holding.length !== 1 || !may("break", view.key)); // of several, each has its own
   mark(resizeButton, "hidden", !view.permits || !may("admin", view.key));
+  mark(toWork, "hidden", !events.some(isOfWork) && !fleet.byId.has(view.holder?.owner));
+  toWork.href = workLink(view.key);
   holder.draw(row);
   queue.draw(view, cameAt);
   history.draw(events, view.state === "held" ? holding : [], storeNow());
@@ -118,7 +122,7 @@ export const lockView = {
     back.href = listAddress;
     put(name, clean(key));
     lockView.title = clean(key);
-    for (const element of [panels, state, mode, breakButton, resizeButton, trouble]) mark(element, "hidden", true);
+    for (const element of [panels, state, mode, ...buttons.children, trouble]) mark(element, "hidden", true);
     history.reset();
     isShown = true;
     refresher.start();

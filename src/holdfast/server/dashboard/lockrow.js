@@ -1,6 +1,7 @@
 // One row of the list of locks: its cells, what they say, and how they count.
 
 import { h, mark, put } from "./dom.js";
+import { fleet } from "./fleet.js";
 import { clean, duration, lockLink, number, place } from "./format.js";
 import { isOnline, may } from "./state.js";
 
@@ -102,9 +103,8 @@ export function bindRow(slot, row) {
   put(slot.chip, mode);
   mark(slot.chip, "title", explained || null);
   mark(slot.chip, "data-mode", view.operation ? "operation" : view.permits ? "permits" : view.mode);
-  const owner = clean(view.holder?.owner);
-  put(slot.owner, owner);
-  mark(slot.owner, "title", owner || null);
+  put(slot.owner, fleet.nameOf(view.holder?.owner));
+  mark(slot.owner, "title", clean(view.holder?.owner) || null);
   put(slot.where, place(view.holder));
   mark(slot.where, "title", place(view.holder) || null);
   put(slot.queue, view.waiting ? number(view.waiting) : "");

@@ -169,6 +169,7 @@ on("tick", (now) => {
 });
 on("event", () => isShown && refresher.kick());
 on("change", () => isShown && list.draw());
+on("fleet", () => isShown && draw());
 on("signed-out", () => {
   lockSet.clear();
   isLoaded = false;

@@ -1,9 +1,9 @@
-// The locks that are shown: loaded page by page, swapped in at once, with the end of each lease on our own stop-watch.
+// The locks that are shown, with the end of each lease on our own stop-watch.
 
-import { get, query } from "./api.js";
+import { fleet } from "./fleet.js";
 import { clean, typeOf } from "./format.js";
+import { RowSet } from "./rowset.js";
 
-const PAGE = 500;
 const USUAL = 30; // seconds: the ttl of most leases, to compare with until this one's was seen
 const YOUNG = 2; // seconds
 const LATE = 5; // seconds, or a quarter of the ttl: clients renew long before
@@ -37,8 +37,9 @@ export class Row {
     this.since = view.holder ? cameAt - view.holder.held_for * 1000 : 0;
     this.span = Math.max(view.expires_in, this.ttl || USUAL);
     const { owner = "", host = "", pid = "" } = view.holder ?? {};
-    if (this.who !== `${owner} ${host}:${pid}`) {
-      this.who = `${owner} ${host}:${pid}`;
+    const who = `${owner} ${fleet.nameOf(owner)} ${host}:${pid}`;
+    if (this.who !== who) {
+      this.who = who;
       this.text = `${this.key} ${this.who}`.toLowerCase();
     }
     return this;
@@ -66,64 +67,9 @@ export class Row {
   }
 }
 
-/** The rows of one question to the server. */
-export class LockSet {
-  rows = []; // in the order of keys
-  more = false; // there are, and were not asked for
-  cameAt = 0;
-  #byKey = new Map();
-  #question = "";
-  #abort = null;
-
-  /** Load what matches; `early` is called when the first page of a new question is there. */
-  async load({ show, prefix, owner, type }, most, early) {
-    const question = JSON.stringify([show, prefix, owner, type]);
-    const isNew = question !== this.#question;
-    this.#abort?.abort();
-    const { signal } = (this.#abort = new AbortController());
-    const found = [];
-    let more = false;
-    let isEarly = isNew;
-    for (const state of STATES[show]) {
-      for (let after = ""; after !== null;) {
-        if (found.length >= most) {
-          more = true;
-          break;
-        }
-        const page = await get(`/v1/locks${query({ prefix, owner, type, state, after, limit: PAGE })}`, signal);
-        for (const view of page.locks) found.push([view, page.cameAt]);
-        after = page.after;
-        if (isEarly && after !== null) {
-          isEarly = false;
-          this.#swap(found, false);
-          this.more = true;
-          early();
-        }
-      }
-    }
-    this.#swap(found, !isNew);
-    this.#question = question;
-    this.more = more;
-  }
-
-  #swap(found, isNews) {
-    const byKey = new Map();
-    for (const [view, cameAt] of found) {
-      const row = this.#byKey.get(view.key) ?? new Row(view.key);
-      byKey.set(view.key, row.take(view, cameAt, isNews));
-    }
-    this.#byKey = byKey;
-    this.rows = [...byKey.values()];
-    if (found.length) this.rows.sort((a, b) => (a.key < b.key ? -1 : 1));
-    this.cameAt = found.length ? found.at(-1)[1] : performance.now();
-  }
-
-  /** Forget everything: somebody else looks now. */
-  clear() {
-    this.#abort?.abort();
-    this.#byKey = new Map();
-    this.#question = "";
-    this.rows = [];
-    this.more = false;
+/** The locks that match a question. */
+export class LockSet extends RowSet {
+  constructor() {
+    super({ path: "/v1/locks", items: "locks", states: STATES, Row });
   }
 }

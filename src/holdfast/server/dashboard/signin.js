@@ -4,13 +4,13 @@ import { connect } from "./connection.js";
 import { actions, closeButton, open } from "./dialog.js";
 import { h, mark, put } from "./dom.js";
 import { clean } from "./format.js";
-import { emit, isReadOnly, state } from "./state.js";
+import { emit, may, state } from "./state.js";
 import { accessToken, forgetToken, keepToken } from "./token.js";
 
 const WHAT = {
-  observe: "look at locks, their history and events",
-  acquire: "take and release locks",
-  break: "take locks away from their holders",
+  observe: "look at locks, work, instances, their history and events",
+  acquire: "take and release locks, offer and do work",
+  break: "take locks away from their holders, forget work",
   admin: "do all of that, resize semaphores, and manage access",
 };
 
@@ -107,7 +107,7 @@ export function accountDialog() {
   open(server.authentication ? "Your access" : "Access", [
     h("p", {}, intro),
     lines.length > 0 && server.authentication && h("table", { class: "rights" }, h("tbody", {}, lines)),
-    isReadOnly() && h("p", { class: "muted" }, "It is read-only here: it may not break any lock."),
+    !may("break") && h("p", { class: "muted" }, "It may not break any lock, nor forget any work."),
     actions(
       server.authentication && accessToken() && h("button", { click: signOut }, "Sign out"),
       closeButton("Close", { autofocus: true }),

@@ -1,7 +1,7 @@
 // What a history means: which leases there were, from when to when, and how they ended. Pure, and easy to test.
 
-const BEGINS = new Set(["granted", "handed_over"]);
-const ENDS = new Set(["released", "expired", "broken", "completed", "failed", "withdrawn"]);
+const BEGINS = new Set(["granted", "handed_over", "assigned"]);
+const ENDS = new Set(["released", "expired", "broken", "completed", "failed", "withdrawn", "returned", "abandoned"]);
 const LANES = 8;
 const SLOP = 5; // seconds: how much an age may differ from what a token tells
 

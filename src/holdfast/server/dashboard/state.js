@@ -55,4 +55,5 @@ export function may(verb, key = null) {
   return rights().some((right) => covers(right, verb, key));
 }
 
-export const isReadOnly = () => state.server !== null && !may("break");
+/** Tell whether there is nothing that we could do here: to offer work, one has to see it, too. */
+export const isReadOnly = () => state.server !== null && !may("break") && !(may("acquire") && may("observe"));

@@ -1,6 +1,7 @@
 // A lock's history as a picture: leases as bars, what happened as marks, from left to right until now.
 
 import { h, mark, refill, svg } from "./dom.js";
+import { fleet } from "./fleet.js";
 import { clean, clock, count, day, duration, exactly, kindText, moment } from "./format.js";
 import { leases, ticks } from "./spans.js";
 
@@ -31,6 +32,13 @@ const SHAPES = {
   downgraded: "M0,4.5 L4.5,-3.5 H-4.5 Z",
   resized: "M-5,0 H5 M-5,-3 V3 M5,-3 V3",
   deadlocked: "M-4,-4 H4 V4 H-4 Z M-4,-4 L4,4",
+  assigned: "M-4,-4 L0,0 L-4,4 M4,-4 V4",
+  returned: "M4,-3 H-1 A3,3 0 0 0 -1,3 H4 M1,-5.5 L4,-3 L1,-0.5",
+  abandoned: "M-4.5,-3.5 H4.5 L0,4.5 Z M0,-1.5 V0.5",
+  joined: "M0,-4.5 V4.5 M-4.5,0 H4.5",
+  draining: "M-4,-4 H4 M-4,0 H1 M-4,4 H-2",
+  left: "M-4.5,0 H4.5",
+  died: "M-4.5,-1 H4.5 M0,-4.5 V5",
 };
 
 export const KINDS = Object.keys(SHAPES);
@@ -129,8 +137,8 @@ function bar(each, x) {
   const wide = Math.max(2, x(each.to) - left);
   const top = TOP + each.lane * LANE;
   const [end, to] = each.end ? [kindText(each.end), ` to ${moment(each.to)}`] : ["held now", ""];
-  const text = `${clean(each.owner)}: ${exactly(each.to - each.from)}, ${end}\nfrom ${moment(each.from)}${to}`;
-  const name = clean(each.owner).slice(0, Math.floor((wide - 8) / 6.4));
+  const text = `${fleet.nameOf(each.owner)}: ${exactly(each.to - each.from)}, ${end}\nfrom ${moment(each.from)}${to}`;
+  const name = fleet.nameOf(each.owner).slice(0, Math.floor((wide - 8) / 6.4));
   return svg(
     "g",
     { class: "lease", "data-end": each.end ?? "held" },
@@ -141,7 +149,7 @@ function bar(each, x) {
 }
 
 function sign(event, x, y) {
-  const text = [moment(event.at), `${kindText(event.kind)}${event.owner ? `: ${clean(event.owner)}` : ""}`];
+  const text = [moment(event.at), `${kindText(event.kind)}${event.owner ? `: ${fleet.nameOf(event.owner)}` : ""}`];
   if (event.reason) text.push(clean(event.reason));
   return svg(
     "g",

@@ -15,7 +15,6 @@ from holdfast.core.requests import (
     Acquire,
     Break,
     Busy,
-    Client,
     Deadlocked,
     Done,
     Downgrade,
@@ -72,13 +71,12 @@ class Acting:
             raise errors.SettingsError(f"permits and take are for the mode permits, not {given['mode']}")
         given["mode"] = given["mode"] or ("permits" if takes else "exclusive")
         attempt = given["attempt"] or secrets.token_hex(16)
-        who = given["client"] or {"instance": "", "host": None, "pid": 0}
         return Acquire(
             key=call.named,
             attempt=attempt,
             owner=_owner(call.principal, given["owner"], attempt),
             ttl=given["ttl"],
-            client=Client(who["instance"], who["host"] or call.http.remote, who["pid"]),
+            client=call.client,
             wait=given["wait"],
             limit=given["limit"],
             patience=given["patience"],

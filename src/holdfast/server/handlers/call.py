@@ -7,10 +7,11 @@ from typing import Any
 from holdfast.core.access import Verb
 from holdfast.core.data import data
 from holdfast.core.events import HistoryLevel
+from holdfast.core.requests import Client
 from holdfast.errors import AccessDenied
 from holdfast.server.admission.access import Principal
 from holdfast.server.http.message import HTTPRequest
-from holdfast.server.routes import Route
+from holdfast.server.routes.route import Route
 
 
 @data
@@ -28,6 +29,12 @@ class Call:
     def wants_stream(self) -> bool:
         """Whether the caller asks for an event stream."""
         return "text/event-stream" in self.http.headers.get("accept", "")
+
+    @property
+    def client(self) -> Client:
+        """Who asks, as far as the body says."""
+        who = self.given["client"] or {"instance": "", "host": None, "pid": 0}
+        return Client(who["instance"], who["host"] or self.http.remote, who["pid"])
 
     def require(self, verb: Verb, key: str) -> None:
         """Refuse if the caller may not do this to *key*, whether or not there is such a lock."""

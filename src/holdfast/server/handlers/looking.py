@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from holdfast import errors
-from holdfast.core.access import Right
 from holdfast.core.data import replace
 from holdfast.core.events import Event
-from holdfast.core.requests import Feed, History, Inspect, List, LockView, Page, Watch
+from holdfast.core.requests import Feed, History, Inspect, List, Page, Watch
 from holdfast.server.admission.limits import Budget
 from holdfast.server.backend import Backend
 from holdfast.server.handlers.call import Call
 from holdfast.server.handlers.replies import answered, listed, refused, without_others
+from holdfast.server.handlers.visible import pages
 from holdfast.server.http.message import Response, Stream
 from holdfast.server.shapes import Whole
 from holdfast.server.streams.feed import EventHub
@@ -50,16 +49,8 @@ class Looking:
         wanted = List(**call.given)
         if call.principal.everywhere("observe"):
             return answered(await self._backend.ask(wanted))
-        locks: list[LockView] = []
-        for right, part in _parts(wanted, call.principal.ranges("observe")):
-            left = wanted.limit - len(locks)
-            page = await self._backend.ask(replace(part, limit=left if right.prefix else 1))
-            locks += [lock for lock in page.locks if right.prefix or lock.key == right.key]
-            if len(locks) == wanted.limit:
-                # There may be more or not. The place to go on is the last that was shown: any other key
-                # would tell of locks that the caller may not know of.
-                return answered(Page(tuple(locks), locks[-1].key))
-        return answered(Page(tuple(locks)))
+        locks, after = await pages(self._backend, wanted, call.principal.ranges("observe"), "locks")
+        return answered(Page(locks, after))
 
     async def events(self, call: Call) -> Response | Stream:
         """Read what happens, as far as the caller may see it."""
@@ -95,13 +86,13 @@ class Looking:
             self._signals.open(stream, call.principal, **call.given)
         return stream
 
-    async def instances(self, call: Call) -> Response:
+    async def clients(self, call: Call) -> Response:
         """See who is connected: all, or only those of the same principal."""
         everyone = call.principal.everywhere("admin")
         items: tuple[Any, ...] = tuple(
             each for each in self._signals.listing() if everyone or each["principal"] == call.principal.name
         )
-        return listed("instances", items)
+        return listed("clients", items)
 
 
 def _seen(call: Call, events: tuple[Event, ...]) -> tuple[Event, ...]:
@@ -114,20 +105,3 @@ def _seen(call: Call, events: tuple[Event, ...]) -> tuple[Event, ...]:
 def _sees_all(call: Call, prefix: str) -> bool:
     """Tell whether the caller may see every key that begins so."""
     return any(right.prefix and prefix.startswith(right.key) for right in call.principal.ranges("observe"))
-
-
-def _parts(wanted: List, rights: tuple[Right, ...]) -> Iterator[tuple[Right, List]]:
-    """Cut a listing into those of its parts that may be seen, in the order of their keys."""
-    for right in rights:
-        if right.key.startswith(wanted.prefix):
-            prefix = right.key
-        elif right.prefix and wanted.prefix.startswith(right.key):
-            prefix = wanted.prefix
-        else:
-            continue
-        inside = wanted.after.startswith(prefix)
-        if wanted.after > prefix and not inside:
-            continue  # all of it was shown on the pages before
-        if not right.prefix and wanted.after >= right.key:
-            continue
-        yield right, replace(wanted, prefix=prefix, after=wanted.after if inside else "")

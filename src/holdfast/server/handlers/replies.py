@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.core import wire
+from holdfast.core.cluster import Assign, Beat, Claim, Ended, Full, Heartbeat, Join, NotDue
 from holdfast.core.data import replace
 from holdfast.core.events import Event
 from holdfast.core.requests import (
@@ -30,11 +31,18 @@ from holdfast.server.streams.waiting import ENDED
 
 PROBLEM = "application/problem+json"
 HIDDEN = "(hidden)"
+LONGEST_TEXT = 200  # characters of a result in a problem: all of it is in the answer behind it
 
 _REFUSALS = {
     "holds": "it has other holds as well, and this is for the last one",
     "free": "nobody holds it",
     "take": "there are not that many permits",
+}
+
+_GONE = {
+    "dead": "its heartbeats were missed, or nobody knows of it",
+    "left": "it has left",
+    "draining": "it is draining, and takes no more work",
 }
 
 _GOOD = frozenset({Granted, Queued, Released})  # nearly all, and so looked for first
@@ -106,6 +114,23 @@ def error_for(request: Request[Any], answer: Any) -> errors.HoldfastError | None
             return errors.DeadlockDetected(key, answer.cycle)
         case Failed():
             return errors.OperationFailed(key, answer.failures)
+    return (
+        _error_for_work(request, answer) if isinstance(request, Join | Heartbeat | Claim | Assign) else None
+    )
+
+
+def _error_for_work(request: Join | Heartbeat | Claim | Assign, answer: Any) -> errors.HoldfastError | None:
+    match answer:
+        case Beat(state="draining") if isinstance(request, Join | Heartbeat):
+            return None
+        case Beat(state="dead" | "left" | "draining" as state):
+            return errors.InstanceLost(request.id, _GONE[state])
+        case Full() if isinstance(request, Assign):
+            return errors.AtCapacity(request.id, answer.capacity)
+        case Ended() if isinstance(request, Assign):
+            return errors.WorkEnded(request.key, answer.work.state, answer.work.text[:LONGEST_TEXT])
+        case NotDue() if isinstance(request, Assign):
+            return errors.RequestRefused(409, f"{request.key!r} is due in {answer.due_in:g} s, not before")
     return None
 
 

@@ -19,6 +19,7 @@ from holdfast.server.handlers.looking import NOTHING
 from holdfast.server.handlers.replies import answered, listed, refused, to_bytes
 from holdfast.server.http.message import Response
 from holdfast.server.openapi import describe
+from holdfast.server.operating.census import Census
 from holdfast.server.operating.metrics import CONTENT_TYPE, Metrics
 from holdfast.server.settings import ServerSettings
 
@@ -37,11 +38,19 @@ PAGE_HEADERS = (
 class Standing:
     """See the module."""
 
-    def __init__(self, settings: ServerSettings, backend: Backend, access: Access, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        backend: Backend,
+        access: Access,
+        metrics: Metrics,
+        census: Census,
+    ) -> None:
         self._settings = settings
         self._backend = backend
         self._access = access
         self._metrics = metrics
+        self._census = census
         self._openapi = {asks: to_bytes(describe(authentication=asks)) for asks in (False, True)}
         self._files = _load_files()
         self.draining = False
@@ -87,6 +96,7 @@ class Standing:
 
     async def metrics(self, call: Call) -> Response:
         """Return all figures."""
+        await self._census.take()
         return Response(200, self._metrics.render(), CONTENT_TYPE)
 
     async def openapi(self, call: Call) -> Response:

@@ -87,6 +87,10 @@ class Gauge(Instrument):
         """Say how many more there are, or fewer."""
         self.set(self.values.get(labels, 0) + by, *labels)
 
+    def tell(self, values: dict[Labels, float]) -> None:
+        """Say how many there are of everything, and of nothing else."""
+        self.values = dict(list(values.items())[:MOST_SERIES])
+
     def ask(self, read: Callable[[], float | None], *labels: str) -> None:
         """Ask *read* for the number when somebody looks; None if there is none to be had."""
         self.read[labels] = read

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast import __version__
+from holdfast.core import cluster as c
 from holdfast.core import requests as r
 from holdfast.server.operating.instruments import (
     LATENCIES,
@@ -36,6 +37,15 @@ _REFUSALS = {
     r.Refused: "refused",
     r.Deadlocked: "deadlocked",
     r.Failed: "failed",
+    r.NotHeld: "not_held",
+}
+
+_OUTCOMES = {
+    c.Beat: "not_alive",
+    c.Full: "full",
+    c.NotDue: "not_due",
+    c.Ended: "ended",
+    r.Busy: "busy",
     r.NotHeld: "not_held",
 }
 
@@ -77,6 +87,17 @@ class Metrics:
             self.losses.add(why.replace(" ", "_"), by=0)
         self.leases = self._gauge("leases", "Leases that were granted here, and have not ended yet.")
         self.queue_places = self._gauge("queue_places", "Places in queues that callers of this server have.")
+
+        # Clusters.
+        self.instances = self._gauge("instances", "Instances in the store, by their state.", "state")
+        self.work = self._gauge("work", "Work in the store that is not completed.", "type", "state")
+        self.work_waiting = self._gauge(
+            "work_waiting_seconds", "How long the oldest work that is offered has been due.", "type"
+        )
+        self.claims = self._counter("claims_total", "Claims of instances.", "outcome")
+        self.claimed = self._counter("claimed_total", "Pieces of work that were claimed.")
+        self.assigns = self._counter("assigns_total", "Work that was asked for by its key.", "outcome")
+        self.finishes = self._counter("finishes_total", "Assignments that were to end.", "outcome")
 
         # The store.
         self.store_seconds = self._histogram(
@@ -128,6 +149,8 @@ class Metrics:
         """Count what became of a lock, by what the store has answered to *request*."""
         if isinstance(request, r.Acquire):
             self._acquired(request, answer)
+        elif isinstance(request, c.Claim | c.Assign | c.Finish):
+            self._worked(request, answer)
         elif isinstance(answer, r.Renewed):
             for lease in answer.leases:
                 if lease.outcome == "lost":
@@ -161,6 +184,22 @@ class Metrics:
         since = self._queued_at.pop(request.attempt, None)
         if since is not None and isinstance(answer, r.Granted):
             self.wait_seconds.observe(self._clock() - since)
+
+    def _worked(self, request: c.Claim | c.Assign | c.Finish, answer: object) -> None:
+        if isinstance(request, c.Claim):
+            works = len(answer.works) if isinstance(answer, c.Claimed) else 0
+            self.claims.add(_OUTCOMES.get(type(answer), "work" if works else "nothing"))
+            self.claimed.add(by=works)
+            self.grants.add(by=works)
+        elif isinstance(request, c.Assign):
+            self.assigns.add(_OUTCOMES.get(type(answer), "assigned"))
+            self.grants.add(by=isinstance(answer, c.Assigned))
+        else:
+            self.finishes.add(_OUTCOMES.get(type(answer), request.ending))
+            if isinstance(answer, r.NotHeld) and answer.why in _LOSSES:
+                self.losses.add(answer.why.replace(" ", "_"))
+            elif isinstance(answer, c.Finished) and answer.next is not None:
+                self.handovers.add()
 
     def render(self) -> bytes:
         """Return everything in the text format of Prometheus."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import boot_time
 from holdfast.core.requests import Signal
+from holdfast.server.admission.access import unscoped
 from holdfast.server.streams import sse
 
 if TYPE_CHECKING:
@@ -127,12 +128,19 @@ class SignalStreams:
 
     def _signalled(self, signal: Signal) -> None:
         client = self._streams.get(signal.to)
-        if client is not None and client.principal.may("acquire", signal.key):
+        if client is not None and (attempt := _told(client.principal, signal)) is not None:
             told = {
                 "kind": signal.kind,
                 "key": signal.key,
-                "attempt": signal.attempt,
+                "attempt": attempt,
                 "expires_in": signal.expires_in,
             }
             client.send(sse.event("signal", told))
             self.sent += 1
+
+
+def _told(principal: Principal, signal: Signal) -> str | None:
+    """Return the attempt that they are told of, or the instance as they call it; None if it is not theirs."""
+    if signal.kind == "work":
+        return unscoped(principal, signal.attempt) if principal.covers("acquire", signal.key) else None
+    return signal.attempt if principal.may("acquire", signal.key) else None
