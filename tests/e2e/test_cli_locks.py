@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, LeaseLost, __version__
-from holdfast.cli.ls import fitted
+from holdfast.cli.columns import fitted
+from holdfast.cli.ls import LAYOUT
 from holdfast.cli.options import duration
 from holdfast.cli.output import cut, duration_text, table, width_of
 from tests.e2e.support import HOLDFAST, holdfast, output
@@ -124,7 +125,7 @@ def test_ls_fits_into_the_terminal_and_is_coloured_there(locks, monkeypatch):
 def test_ls_leaves_out_columns_but_never_cuts_a_token(width, columns):
     token = "1794750009248998"
     row = ("k" * 40, "held", "o" * 40, "host:4711", "0.1 s", "30.0 s", "-", token)
-    rows = fitted([row, ("short", *row[1:])], width)
+    rows = fitted(LAYOUT, [row, ("short", *row[1:])], width)
     assert " ".join(cell.strip() for cell in rows[0]) == columns
     assert width is None or all(width_of("  ".join(cells)) <= width for cells in rows)
     assert (rows[1][-1] == token) == columns.endswith("TOKEN")
@@ -250,7 +251,7 @@ def test_schema_is_looked_at_made_and_dropped(url, tmp_path):
     assert "version 1, up to date" in output("schema", "apply")
     assert "CREATE TABLE holdfast_locks" in output("schema", "print")
     assert holdfast("schema", "drop", stdin=subprocess.DEVNULL).returncode == 64
-    assert "dropped 9 tables" in output("schema", "drop", "--yes")
+    assert "dropped 11 tables" in output("schema", "drop", "--yes")
     assert "no holdfast tables" in output("schema", "status")
 
 

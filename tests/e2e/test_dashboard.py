@@ -154,13 +154,13 @@ def test_events_come_live_and_can_be_filtered_and_held(page, server):
     expect(rows(page)).to_have_text(["pull:three", "pull:two", "pull:one"])
 
 
-def test_instances_are_the_server_its_clients_and_who_holds_locks(page, server):
+def test_the_server_has_a_page_with_its_clients_and_who_holds_locks(page, server):
     acquire(server, "one")
     acquire(server, "two")
     signals = f"{server.url}/v1/signals?instance=abc&host=host-1&pid=4242"
     with closing(urllib.request.urlopen(signals, timeout=ENOUGH)) as stream:
         stream.readline()
-        page.goto(f"{server.url}/#/instances")
+        page.goto(f"{server.url}/#/server")
         processes = page.locator(".panel", has=page.get_by_role("heading", name="Processes"))
         expect(processes.locator("tbody td")).to_have_text(
             ["host-1:4242", "worker-7", "2", re.compile("s$"), "connected"]
@@ -262,7 +262,7 @@ def test_all_of_it_can_be_done_by_keyboard(page, server):
     press("?")
     expect(page.get_by_role("dialog")).to_contain_text("Keyboard")
     press("Escape")
-    press("2")
+    press("4")
     expect(page.get_by_role("grid", name="Events")).to_be_visible()
     press("1")
     expect(page.get_by_role("grid", name="Locks")).to_be_visible()

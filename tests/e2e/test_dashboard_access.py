@@ -169,7 +169,7 @@ def test_who_has_no_rights_is_told_so(page, url, locks):
         expect(rows(page)).to_have_count(0)
         page.locator("#account").click()
         expect(page.get_by_role("dialog")).to_contain_text(
-            "take and release locks: keys that begin with build:"
+            "take and release locks, offer and do work: keys that begin with build:"
         )
 
 

@@ -38,7 +38,7 @@ def test_it_is_lively_and_ends_with_ctrl_c_leaving_nothing(tmp_path):
     try:
         url = demo.stdout.readline().split()[-1]
         with Holdfast(url) as locks:
-            wanted = {"granted", "queued", "released", "handed_over"}
+            wanted = {"granted", "queued", "released", "handed_over", "joined", "assigned", "completed"}
             for event in locks.watch("*", after=0, timeout=ENOUGH):
                 wanted.discard(event.kind)
                 if not wanted:

@@ -8,12 +8,42 @@ import sys
 from collections.abc import Sequence
 
 from holdfast import __version__, errors
-from holdfast.cli import breaking, demo, doctor, ls, resize, run, schema, serve, show, sweep, token, watch
+from holdfast.cli import (
+    breaking,
+    demo,
+    doctor,
+    instances,
+    ls,
+    resize,
+    run,
+    schema,
+    serve,
+    show,
+    sweep,
+    token,
+    watch,
+    work,
+)
 from holdfast.cli.interrupts import Interrupted
 from holdfast.cli.options import USAGE, Parser, add_url
 from holdfast.cli.output import report_log, say
 
-COMMANDS = (run, ls, show, watch, breaking, resize, sweep, schema, serve, token, doctor, demo)
+COMMANDS = (
+    run,
+    ls,
+    show,
+    watch,
+    breaking,
+    resize,
+    work,
+    instances,
+    sweep,
+    schema,
+    serve,
+    token,
+    doctor,
+    demo,
+)
 BROKEN_PIPE = 141  # as a shell would show a program that SIGPIPE ended
 
 DESCRIPTION = """\
@@ -30,6 +60,7 @@ examples:
   holdfast ls                                  who holds what
   holdfast show nightly-report                 one lock, its queue, its history
   holdfast watch 'pull:*'                      what happens, as it happens
+  holdfast work                                what is to be done, and by whom
   holdfast serve                               the lock server and its dashboard
   holdfast doctor                              does everything work?
   holdfast demo                                watch five processes share a lock
@@ -45,7 +76,7 @@ def make_parser() -> Parser:
         "--version", action="version", version=f"holdfast {__version__}", help="print the version"
     )
     add_url(parser)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", prog="holdfast")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND ...", prog="holdfast")
     for command in COMMANDS:
         command.add(commands)
     return parser

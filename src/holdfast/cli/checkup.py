@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from holdfast import errors, identity
+from holdfast.core.cluster import ListInstances
 from holdfast.core.data import data
 from holdfast.core.requests import (
     Acquire,
@@ -208,11 +209,16 @@ class Checkup:
         return Acquire(self.key, attempt, owner, TTL, client, wait=wait)
 
     def _tidy(self) -> None:
-        """Forget the probe, if we may; else the next sweep does."""
+        """Forget the probe, if we may; else the next sweep does.
+
+        A sweep that has no patience would also forget who has left or died just now, so where instances have
+        joined it is left to the next one as well.
+        """
         if self._opened:
             before = self.key[:-1] + chr(ord(self.key[-1]) - 1) + "~"  # the probe is the next key behind it
             with suppress(errors.HoldfastError):
-                self._opened[0].execute(Sweep(limit=1, after=before, idle=0.0))
+                if not self._opened[0].execute(ListInstances(limit=1)).instances:
+                    self._opened[0].execute(Sweep(limit=1, after=before, idle=0.0))
 
 
 def _took(name: str, text: str, seconds: float) -> Finding:

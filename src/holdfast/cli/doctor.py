@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from holdfast import errors
 from holdfast.cli.checkup import Checkup, Finding
+from holdfast.cli.checkup_cluster import look_at_cluster
 from holdfast.cli.options import Commands, add_json, add_url, url_of
 from holdfast.cli.output import DIM, GREEN, RED, YELLOW, clean, count, has_colours, paint
 from holdfast.cli.target import existing
@@ -21,7 +22,8 @@ Look at everything between here and the store, and say what to do about what
 does not work: whether it can be reached, the version of its tables, whether a
 lock can be taken and released, how far its clock is from ours, whether waiters
 are woken and how fast, and how long a round trip takes. Of a server also TLS,
-who you are there and what you may, and whether it is ready.
+who you are there and what you may, and whether it is ready. Where instances
+have joined or work was offered: what nobody takes care of.
 
 It takes a lock of its own with a random key for a moment, and leaves nothing
 behind. The exit code is 1 if something does not work.
@@ -83,6 +85,15 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _findings(url: str, prefix: str | None) -> Iterator[Finding]:
+    well = True
+    for finding in _checkup(url, prefix):
+        yield finding
+        well &= finding.good is not False
+    if well:
+        yield from look_at_cluster(url)
+
+
+def _checkup(url: str, prefix: str | None) -> Iterator[Finding]:
     if url.startswith(("http://", "https://")):
         from holdfast.cli.checkup_server import ServerCheckup
 

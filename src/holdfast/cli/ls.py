@@ -4,23 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 
+from holdfast.cli.columns import Layout, print_table
 from holdfast.cli.options import Commands, add_json, add_url
-from holdfast.cli.output import (
-    DIM,
-    GAP,
-    GREEN,
-    YELLOW,
-    clean,
-    duration_text,
-    has_colours,
-    paint,
-    say,
-    table,
-    width_of,
-)
+from holdfast.cli.output import DIM, GREEN, YELLOW, clean, duration_text, say
 from holdfast.cli.target import existing, is_default, is_missing, shown, target
 from holdfast.core.data import as_dict
 from holdfast.core.requests import LockView
@@ -32,10 +19,12 @@ long, when the lease ends unless it is renewed, and how many wait. A lock that
 several may hold together is marked, and the first of them is shown.
 """
 
-HEADER = ("KEY", "STATE", "OWNER", "HOST:PID", "HELD FOR", "LEASE LEFT", "WAITING", "TOKEN")
-RIGHT = frozenset({"HELD FOR", "LEASE LEFT", "WAITING", "TOKEN"})
-SHRINK = {"KEY": 12, "OWNER": 8, "HOST:PID": 8}  # may be cut down to this: a part of a token says nothing
-DROP = ("HOST:PID", "OWNER", "TOKEN", "WAITING", "HELD FOR", "LEASE LEFT")  # in a narrow terminal, in order
+LAYOUT = Layout(
+    header=("KEY", "STATE", "OWNER", "HOST:PID", "HELD FOR", "LEASE LEFT", "WAITING", "TOKEN"),
+    right=frozenset({"HELD FOR", "LEASE LEFT", "WAITING", "TOKEN"}),
+    shrink={"KEY": 12, "OWNER": 8, "HOST:PID": 8},  # a part of a token says nothing
+    drop=("HOST:PID", "OWNER", "TOKEN", "WAITING", "HELD FOR", "LEASE LEFT"),
+)
 STYLES = {"held": GREEN, "expired": YELLOW, "free": DIM}
 
 
@@ -75,7 +64,7 @@ def call(args: argparse.Namespace) -> int:
             for view in views:
                 print(json.dumps(as_json(view)))
         elif found := list(views):
-            _print(found)
+            print_table(LAYOUT, [_row(view) for view in found], [STYLES[view.state] for view in found], 1)
         else:
             _print_nothing(args, url)
     return 0
@@ -94,36 +83,6 @@ def _print_nothing(args: argparse.Namespace, url: str) -> None:
         return
     such = "such " if args.prefix or args.owner or args.type else ""
     say(f"no {such}locks are {'' if args.state == 'all' else f'{args.state} '}in {shown(url)}")
-
-
-def _print(views: list[LockView]) -> None:
-    width = os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else 0
-    head, *body = fitted([_row(view) for view in views], width or None)
-    colours = has_colours(sys.stdout)
-    print(paint("  ".join(head).rstrip(), DIM, colours=colours))
-    for view, row in zip(views, body, strict=True):
-        row[1] = paint(row[1], STYLES[view.state], colours=colours)
-        print("  ".join(row).rstrip())
-
-
-def fitted(rows: list[tuple[str, ...]], width: int | None) -> list[list[str]]:
-    """Return header and rows with as many columns as fit, at least key and state."""
-    columns = dict(zip(HEADER, zip(HEADER, *rows, strict=True), strict=True))
-    shrink = SHRINK
-    for name in DROP:
-        needed = [min(max(map(width_of, cells)), shrink.get(of, 1000)) for of, cells in columns.items()]
-        if width is None or sum(needed) + GAP * (len(needed) - 1) <= width:
-            break
-        del columns[name]
-    else:
-        shrink = {"KEY": 1}
-    names = list(columns)
-    return table(
-        list(zip(*columns.values(), strict=True)),
-        right=frozenset(names.index(name) for name in RIGHT if name in columns),
-        shrink={names.index(name): least for name, least in shrink.items() if name in columns},
-        width=width,
-    )
 
 
 def state_text(view: LockView) -> str:

@@ -27,12 +27,17 @@ _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
 class Parser(argparse.ArgumentParser):
     """A parser that complains in one line, with our exit code for wrong usage."""
 
+    rest = ""  # what may stand anywhere among the options: by itself argparse looks for it in one place only
+
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Complain about unknown arguments here, where it is known which command they were given to."""
         found, unknown = super().parse_known_args(args, namespace)
+        if self.rest and not any(word.startswith("-") for word in unknown):
+            setattr(found, self.rest, [*getattr(found, self.rest), *unknown])
+            unknown = []
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown

@@ -75,7 +75,7 @@ def call(args: argparse.Namespace) -> int:
     if view is not None:
         _print_lock(view, colours=colours)
         _print_queue(view, colours=colours)
-    _print_history(events, colours=colours)
+    print_history(events, colours=colours)
     return 0
 
 
@@ -131,7 +131,8 @@ def _print_queue(view: LockView, *, colours: bool) -> None:
         print(f"     … and {view.waiting - len(view.waiters)} more")
 
 
-def _print_history(events: Sequence[Event], *, colours: bool) -> None:
+def print_history(events: Sequence[Event], *, colours: bool) -> None:
+    """Print what was kept of what happened to a key."""
     print(f"  {paint('history  ', DIM, colours=colours)} {'' if events else 'nothing was kept'}".rstrip())
     rows = [
         (

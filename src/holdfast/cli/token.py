@@ -8,18 +8,15 @@ import json
 import re
 import secrets
 import sys
-import time
 from typing import Any
 
-from holdfast import errors, identity
+from holdfast import errors
+from holdfast.cli.asking import ask
 from holdfast.cli.options import Commands, add_json, add_url
 from holdfast.cli.output import clean, duration_text, moment_text, say, table
 from holdfast.cli.target import existing, target
 from holdfast.core.access import MOST_RIGHTS, AccessToken, GrantAccess, ListAccess, RevokeAccess, parse_right
 from holdfast.core.data import as_dict
-from holdfast.core.requests import Request
-from holdfast.stores import open_store
-from holdfast.stores.base import StoreOptions
 
 DESCRIPTION = """\
 Make, list and revoke the access tokens that a server asks its callers for.
@@ -110,7 +107,7 @@ def _create(args: argparse.Namespace) -> int:
     if len(rights) > MOST_RIGHTS:
         raise errors.SettingsError(f"{len(rights)} rights are given; one token has at most {MOST_RIGHTS}")
     id, secret, digest = new_secret()
-    made = _ask(target(args), GrantAccess(id, args.name, digest, rights, args.ttl))
+    made = ask(target(args), GrantAccess(id, args.name, digest, rights, args.ttl))
     if args.json:
         print(json.dumps({**_public(made), "token": secret}))
         return 0
@@ -124,7 +121,7 @@ def _create(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    tokens = sorted(_ask(existing(args), ListAccess()), key=lambda token: (token.name, token.created_at))
+    tokens = sorted(ask(existing(args), ListAccess()), key=lambda token: (token.name, token.created_at))
     if args.json:
         for token in tokens:
             print(json.dumps(_public(token)))
@@ -144,7 +141,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _revoke(args: argparse.Namespace) -> int:
     url = existing(args)
-    gone = _ask(url, RevokeAccess(args.name))
+    gone = ask(url, RevokeAccess(args.name))
     if gone is None:
         say(f"there is no access token with the id {clean(args.name)!r}: see 'holdfast token list'")
         return NOT_FOUND
@@ -153,23 +150,6 @@ def _revoke(args: argparse.Namespace) -> int:
     else:
         print(f"revoked {gone.id}, which let {clean(gone.name)} {clean(', '.join(gone.rights))}")
     return 0
-
-
-def _ask(url: str, request: Request[Any]) -> Any:
-    """Ask the store once; try again for a while if it cannot answer. All three can be asked twice."""
-    store = open_store(url, StoreOptions(identity.new_client()))
-    deadline = time.monotonic() + 5.0
-    try:
-        store.open()
-        while True:
-            try:
-                return store.execute(request)
-            except (errors.StoreUnavailable, errors.OutcomeUnknown):
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.2)
-    finally:
-        store.close()
 
 
 def _public(token: AccessToken) -> dict[str, Any]:

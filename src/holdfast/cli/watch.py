@@ -31,7 +31,15 @@ examples:
   holdfast watch '*' --after 0 --timeout 0  everything that is kept, and no more
 """
 
-STYLES = {"broken": RED, "failed": RED, "deadlocked": RED, "expired": YELLOW}
+STYLES = {
+    "broken": RED,
+    "failed": RED,
+    "deadlocked": RED,
+    "died": RED,
+    "expired": YELLOW,
+    "abandoned": YELLOW,
+    "draining": YELLOW,
+}
 WIDEST = len("handed over")
 
 

@@ -19,7 +19,8 @@ is written line by line.
 
 With --server it is a lock server instead, with five processes that use it, to
 be watched in its dashboard until Ctrl-C ends it: queues, readers and writers, a
-semaphore, an operation that is done once for all, and now and then a crash.
+semaphore, an operation that is done once for all, a leader, a fleet of engines
+that work through workflows, and now and then a crash.
 """
 
 

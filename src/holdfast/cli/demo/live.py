@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,11 +19,13 @@ from holdfast.server.settings import ServerSettings
 
 CRASH_EVERY = 20.0  # seconds
 AWAY = 4.0  # until somebody new takes the place of who crashed
+PATIENCE = 10.0  # seconds for who was told to end
 
 WATCH = """\
  builds queue up, readers share an index until a writer comes, two GPUs are never
  used by three, every 25 s one of all pulls a model and the others are told;
- and every 20 s a process is killed, whatever it holds"""
+ one of all is the leader, and offers workflows that five engines work through; and
+ every 20 s a process is killed, whatever it holds, or asked to leave"""
 
 
 class Traffic:
@@ -47,9 +50,14 @@ class Traffic:
             if self._over.wait(0.3):  # one after the other is nicer to look at
                 return
             self._start(name)
+        is_polite = False
         while not self._over.wait(CRASH_EVERY):
             name = random.choice(NAMES)
-            self._kill(name)
+            if is_polite:
+                self._dismiss(name)
+            else:
+                self._kill(name)
+            is_polite = not is_polite
             if self._over.wait(AWAY):
                 return
             self._start(name)
@@ -60,6 +68,16 @@ class Traffic:
             stdin=subprocess.PIPE,
             process_group=0,  # Ctrl-C is for us alone
         )
+
+    def _dismiss(self, name: str) -> None:
+        """Let one finish what it can, and leave."""
+        process = self._processes[name]
+        assert process.stdin is not None
+        process.stdin.close()
+        deadline = time.monotonic() + PATIENCE
+        while process.poll() is None and time.monotonic() < deadline and not self._over.wait(0.1):
+            continue
+        self._kill(name)
 
     def _kill(self, name: str) -> None:
         process = self._processes.pop(name)

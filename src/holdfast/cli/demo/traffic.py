@@ -1,7 +1,8 @@
 """One process of the live demo: ``python -m holdfast.cli.demo.traffic URL NAME``.
 
 Does what a worker of some fleet might do: builds, reports, reads and rewrites an index, uses one of few GPUs,
-and wants a model that somebody has to pull. Ends with its stdin, so also when whoever started it is killed.
+wants a model that somebody has to pull, and works through workflows. Ends with its stdin, so also when
+whoever started it is killed.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
+from holdfast.cli.demo.engine import Engine
 from holdfast.core.settings import Settings
 from holdfast.errors import HoldfastError
 from holdfast.sync import Holdfast
 
+GOODBYE = 2.5  # seconds for what is being done, when it is told to end
 PULLED_EVERY = 25.0  # seconds: then all want the next model, at about the same time
 MODELS = ("llama-8b", "mistral-7b", "qwen-14b", "phi-4")
 
@@ -97,8 +101,11 @@ def main(url: str, name: str) -> None:
     """Do all jobs at once, until stdin ends."""
     for job in (build, report, index, compute, pull):
         threading.Thread(target=repeat, args=(job, url, name), daemon=True).start()
+    engine = Engine(url, name, SETTINGS)
     sys.stdin.read()
-    os._exit(0)  # whatever they are about: the store forgets it with its lease
+    with suppress(HoldfastError):
+        engine.stop(GOODBYE)
+    os._exit(0)  # whatever the others are about: the store forgets it with its lease
 
 
 if __name__ == "__main__":

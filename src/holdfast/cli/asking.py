@@ -1,0 +1,60 @@
+"""Asking a store what no method of a client asks: one request after the other, over one connection."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TypeVar
+
+from holdfast import errors, identity
+from holdfast.core.requests import Request
+from holdfast.stores import open_store
+from holdfast.stores.base import StoreOptions
+
+A = TypeVar("A")
+
+PATIENCE = 5.0  # seconds for a store that cannot answer just now
+PAUSE = 0.2
+
+
+class Asking:
+    """A store that is open for as long as it is asked."""
+
+    def __init__(self, url: str) -> None:
+        self._store = open_store(url, StoreOptions(identity.new_client()))
+
+    def __enter__(self) -> Asking:
+        try:
+            self._store.open()
+        except BaseException:
+            self._store.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._store.close()
+
+    def ask(self, request: Request[A], *, twice: bool = True) -> A:
+        """Ask; again for a while, if there is no answer. *twice*: also if it may have been done already."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self._store.execute(request)
+            except errors.StoreUnavailable:
+                if time.monotonic() > deadline:
+                    raise
+            except errors.OutcomeUnknown:
+                if not twice or time.monotonic() > deadline:
+                    raise
+            time.sleep(PAUSE)
+
+
+def ask(url: str, request: Request[A]) -> A:
+    """Ask for one thing."""
+    with Asking(url) as asking:
+        return asking.ask(request)
