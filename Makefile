@@ -13,6 +13,7 @@ FILE ?= locks.db
 SEEDS ?= 1000
 START ?= 0
 STORE ?= both
+FLEET ?= locks
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo show test servers lint simulate mutants bench clean
@@ -53,8 +54,8 @@ lint: $(READY) ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-simulate: $(READY) ## run many simulation seeds: SEEDS=1000 START=0 STORE=memory|sqlite|both
-	$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS) --start $(START) --store $(STORE)
+simulate: $(READY) ## run many simulation seeds: SEEDS=1000 START=0 STORE=memory|sqlite|both FLEET=locks|engines
+	$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS) --start $(START) --store $(STORE) --fleet $(FLEET)
 
 mutants: $(READY) ## check that the tests catch every planted flaw
 	$(BIN)/python -m tests.mutants.run

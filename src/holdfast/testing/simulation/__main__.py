@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from holdfast.testing.simulation.cluster import simulate_cluster
 from holdfast.testing.simulation.observed import StoreName
 from holdfast.testing.simulation.runner import Report, SimulationFailed, simulate
 
@@ -25,6 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--start", type=int, default=0, help="the first")
     parser.add_argument("--store", choices=(*STORES, "both"), default="both")
+    parser.add_argument("--fleet", choices=("locks", "engines"), default="locks", help="who uses the store")
     parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--keys", type=int, default=3)
     parser.add_argument("--duration", type=float, default=120.0, help="virtual seconds of work and faults")
@@ -45,7 +47,10 @@ def _run_all(store: StoreName, chosen: argparse.Namespace) -> None:
     started = time.perf_counter()
     total: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="holdfast-simulation-") as folder:
-        run = partial(_run, store, chosen.clients, chosen.keys, chosen.duration, folder)
+        if chosen.fleet == "engines":
+            run = partial(_run_engines, store, folder)
+        else:
+            run = partial(_run, store, chosen.clients, chosen.keys, chosen.duration, folder)
         for report in _reports(run, seeds, min(chosen.jobs, len(seeds))):
             total.update(report.counts)
             if len(seeds) == 1:
@@ -57,9 +62,18 @@ def _run_all(store: StoreName, chosen: argparse.Namespace) -> None:
 
 
 def _run(store: StoreName, clients: int, keys: int, duration: float, folder: str, seed: int) -> Report:
-    own = Path(folder) / str(os.getpid())
+    return simulate(seed, store=store, clients=clients, keys=keys, duration=duration, folder=_folder(folder))
+
+
+def _run_engines(store: StoreName, folder: str, seed: int) -> Report:
+    return simulate_cluster(seed, store=store, folder=_folder(folder))
+
+
+def _folder(parent: str) -> Path:
+    """Return the folder of this process."""
+    own = Path(parent) / str(os.getpid())
     own.mkdir(exist_ok=True)
-    return simulate(seed, store=store, clients=clients, keys=keys, duration=duration, folder=own)
+    return own
 
 
 def _reports(run: partial[Report], seeds: range, jobs: int) -> Iterator[Report]:

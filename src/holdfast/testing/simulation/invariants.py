@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from holdfast.core.cluster import Finish, Finished, Leave
 from holdfast.core.family import fits
 from holdfast.core.keeper import Kept
 from holdfast.core.requests import (
@@ -138,7 +139,7 @@ class Checker:
             old = before.holds.get(attempt)
             if old is not None and old.token == hold.token:
                 require(old.owner == hold.owner, "2 exclusion", step, "the owner changed within a lease")
-        letting_go = isinstance(step.request, Release | Withdraw | Break)
+        letting_go = isinstance(step.request, Release | Withdraw | Break | Finish | Leave)
         beside = after.leases(now)
         for attempt, hold in before.live(now).items():
             if attempt not in after.holds and not (letting_go and attempt in step.named):
@@ -331,7 +332,7 @@ class Checker:
             self._beliefs.broke(named)
             books.over.update(dict.fromkeys(named, "been broken"))
             counts["broken"] += 1
-        elif isinstance(answer, Released):
+        elif isinstance(answer, Released | Finished):
             books.over[getattr(request, "attempt", "")] = "been released"
         elif isinstance(request, Withdraw) and isinstance(answer, Withdrawn):
             books.over[request.attempt] = "been withdrawn"

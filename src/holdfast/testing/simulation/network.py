@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast import errors
+from holdfast.core.cluster import Beat, Claim, Claimed, Finish, Finished, Heartbeat, Join, Leave
 from holdfast.core.data import replace
 from holdfast.core.family import dump
 from holdfast.core.requests import (
@@ -166,11 +167,13 @@ class Network:
         world.log(f"{brief(request)} = {brief_answer(answer)}")
         post = self._store.caught()
         # A circle that was closed here may have been ended elsewhere.
-        elsewhere = {signal.key for _, signal in post}
+        elsewhere = {signal.key for _, signal in post if signal.kind != "work"}
         for key in sorted(elsewhere.union(self._touched(request))):
             before, after = self.states[key], self._store.state(key)
             self.states[key] = after
-            signals = [(instance, signal) for instance, signal in post if signal.key == key]
+            signals = [
+                (instance, signal) for instance, signal in post if signal.key == key and signal.kind != "work"
+            ]
             self._checker.step(Step(key, request, answer, micros(now), before, after, signals))
             for observer in self._observers:
                 observer(key)
@@ -243,6 +246,12 @@ def brief(request: Request[Any]) -> str:
         return f"renew {' '.join(leases)} refresh {' '.join(f'{t.key}/{t.attempt}' for t in request.tickets)}"
     if isinstance(request, Break):
         return f"{request.by} break {request.key}"
+    if isinstance(request, Claim):
+        return f"{request.id} claim {request.number} as {request.attempt}, up to {request.limit}"
+    if isinstance(request, Finish):
+        return f"{request.attempt} finish {request.key} {request.token % 10**9} {request.ending}"
+    if isinstance(request, Join | Heartbeat | Leave):
+        return f"{request.id} {type(request).__name__.lower()}"
     return type(request).__name__.lower()
 
 
@@ -256,5 +265,11 @@ def brief_answer(answer: Any) -> str:
         return f"{leases} | {' '.join(ticket.outcome for ticket in answer.tickets)}"
     if name == "Swept":
         return name
+    if isinstance(answer, Claimed):
+        return (
+            f"{' '.join(f'{w.key}/{w.attempt}' for w in answer.works) or 'nothing'}, again {answer.again_in}"
+        )
+    if isinstance(answer, Beat | Finished):
+        return f"{name} {answer.state}"
     detail = getattr(answer, "position", None) or getattr(answer, "why", None) or getattr(answer, "next", "")
     return f"{name} {detail or ''}"

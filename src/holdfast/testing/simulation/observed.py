@@ -20,6 +20,18 @@ Post = list[tuple[str, Signal]]
 OBSERVER = Client(instance="world", host="nowhere", pid=1)
 NOT_THERE = 0
 
+TABLES = (
+    "locks",
+    "holds",
+    "tickets",
+    "ended",
+    "outcomes",
+    "history",
+    "access",
+    "instances",
+    "work",
+)
+
 
 class Hold(NamedTuple):
     """One entry into a lock. All that have one token are one lease."""
@@ -141,7 +153,7 @@ class ObservedSQLite(SQLiteStore):
         self._post: Post = []
         self._doorbells = _Wiretap(path, self._post)
         self.open()
-        for table in ("locks", "holds", "tickets", "ended", "outcomes", "history", "access"):
+        for table in TABLES:
             self._database.fetch(f"DELETE FROM holdfast_{table}", {})  # noqa: S608 - no input
         self._database.fetch("UPDATE holdfast_meta SET token_floor = 0", {})
 

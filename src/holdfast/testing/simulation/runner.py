@@ -54,12 +54,15 @@ class SimulationFailed(AssertionError):
         return self.text
 
 
-def _failed(seed: int, store: StoreName, world: World, violation: Violation) -> SimulationFailed:
+def failed(
+    seed: int, store: StoreName, world: World, violation: Violation, *, fleet: str = "locks"
+) -> SimulationFailed:
+    """Return the error of a seed that breaks an invariant, with its trace and how to replay it."""
     lines = "\n".join(f"  {line}" for line in world.trace())
     text = (
         f"seed {seed} on {store} breaks «{violation.invariant}» at {world.now:.4f} s\n"
         f"{lines}\n{violation.text}\n"
-        f"replay: make simulate START={seed} SEEDS=1 STORE={store}"
+        f"replay: make simulate START={seed} SEEDS=1 STORE={store} FLEET={fleet}"
     )
     return SimulationFailed(seed, store, violation.invariant, text)
 
@@ -91,7 +94,7 @@ def simulate(
         fleet = Fleet(world, profile, opened, clients=clients, keys=[f"key:{n}" for n in range(keys)])
         fleet.run(duration)
     except Violation as violation:
-        raise _failed(seed, store, world, violation) from violation
+        raise failed(seed, store, world, violation) from violation
     finally:
         opened.close()
     return Report(seed, store, world.trace_hash(), profile, world.counts)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.core.cluster import Assign, Claim, Finish, Leave
 from holdfast.core.requests import (
     Acquire,
     Break,
@@ -102,8 +103,12 @@ class Step:
                     yield ticket, answer
 
     def _named(self) -> set[str]:
-        if isinstance(self.request, Acquire | Release | Withdraw | Downgrade):
+        if isinstance(self.request, Acquire | Release | Withdraw | Downgrade | Assign | Finish):
             return {self.request.attempt}
+        if isinstance(self.request, Claim):
+            return {f"{self.request.attempt}.{place}" for place in range(self.request.limit)}
+        if isinstance(self.request, Leave):
+            return {attempt for attempt, hold in self.before.holds.items() if hold.owner == self.request.id}
         if isinstance(self.request, Break):
             return self._broken() if isinstance(self.answer, Broken) else set()
         return {lease.attempt for lease, _ in self.leases()} | {t.attempt for t, _ in self.refreshed()}
