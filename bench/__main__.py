@@ -24,6 +24,8 @@ SECTIONS = {
     "renewal": "bench.renewal",
     "import": "bench.importing",
     "crash": "bench.crash",
+    "claims": "bench.claims",
+    "fleet": "bench.fleet",
     "http": "bench.http_pairs",
     "http-handover": "bench.http_handover",
     "http-client": "bench.http_client",

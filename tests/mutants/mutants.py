@@ -168,7 +168,12 @@ MUTANTS = (
         "tokens restart with the row",
         "10, P1",
         SQL,
-        (("max((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), t.now)", "1"),),
+        (
+            (
+                "SELECT :key,\n       max((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), t.now)",
+                "SELECT :key,\n       1",
+            ),
+        ),
     ),
     Mutant(
         "a new lease keeps the token",

@@ -22,13 +22,14 @@ from functools import partial
 from pathlib import Path
 
 from tests.conftest import CI
+from tests.mutants.cluster import CLUSTER_MUTANTS, CLUSTER_MUTANTS_ON_SERVERS
 from tests.mutants.mutants import MUTANTS, Mutant
 from tests.mutants.servers import SERVER_MUTANTS
 from tests.mutants.serving import SERVING_MUTANTS, SERVING_MUTANTS_ON_SERVERS
 from tests.servers.binaries import PACKAGES, find
 
-LOCAL_MUTANTS = MUTANTS + SERVING_MUTANTS
-REMOTE_MUTANTS = SERVER_MUTANTS + SERVING_MUTANTS_ON_SERVERS
+LOCAL_MUTANTS = MUTANTS + CLUSTER_MUTANTS + SERVING_MUTANTS
+REMOTE_MUTANTS = SERVER_MUTANTS + CLUSTER_MUTANTS_ON_SERVERS + SERVING_MUTANTS_ON_SERVERS
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = {"memory": 60, "sqlite": 40}

@@ -127,8 +127,8 @@ SERVER_MUTANTS = (
         POSTGRES,
         (
             (
-                "greatest(l.token + 1, (SELECT token_floor + 1 FROM",
-                "greatest(l.granted_at, (SELECT token_floor + 1 FROM",
+                "SET token      = greatest(l.token + 1, (SELECT token_floor + 1 FROM",
+                "SET token      = greatest(l.granted_at, (SELECT token_floor + 1 FROM",
             ),
         ),
         ON_POSTGRES.format("tokens_rise_from_lease_to_lease"),
@@ -151,7 +151,12 @@ SERVER_MUTANTS = (
         "postgres: tokens restart with the row",
         "10, P1",
         POSTGRES,
-        (("greatest((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), t.now),", "1,"),),
+        (
+            (
+                ":key::text, greatest((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), t.now),",
+                ":key::text, 1,",
+            ),
+        ),
         ON_POSTGRES.format("tokens_rise_through_a_sweep"),
     ),
     Mutant(
@@ -392,7 +397,7 @@ SERVER_MUTANTS = (
         "13, P8",
         SESSION,
         (
-            ('        self.later("commit")\n        for instance', "        for instance"),
+            ('        self.later("commit")\n        read =', "        read ="),
             (
                 "self._session.signalling(instance, signal)\n",
                 'self._session.signalling(instance, signal)\n        self.later("commit")\n',
@@ -534,10 +539,10 @@ SERVER_MUTANTS = (
         SESSION,
         (
             (
-                "        self._session.send(batch, commits=True)\n",
+                "        self._send(commits=True)\n",
                 (
                     "        try:\n"
-                    "            self._session.send(batch, commits=True)\n"
+                    "            self._send(commits=True)\n"
                     "        except errors.OutcomeUnknown:\n"
                     "            pass\n"
                 ),
