@@ -292,8 +292,10 @@ class BaseClient:
         exits.unregister(self)
         if self._scheduler is not None:
             self._scheduler.stop()
-        kept = self._keeping.kept()
         members = list(self._members.values())
+        for member in members:
+            member._stop_taking()  # noqa: SLF001 - else something could come that is in nobody's list
+        kept = self._keeping.kept()
         self._keeping.stop()
         for member in members:
             member._has_left()  # noqa: SLF001

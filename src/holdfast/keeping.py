@@ -286,12 +286,15 @@ class KeeperThread:
             self._safely(self.tell_gone, member)
 
     def _do_chores(self) -> None:
-        """Do as much as there is now; then renewals have their turn."""
+        """Do as much as there is now, until a renewal or a heartbeat is due: those have their turn first."""
         for _ in range(len(self._chores)):
             try:
                 self._chores.popleft()()
             except Exception as error:  # noqa: BLE001 - as in _renew
                 log().warning("something could not be given back, and ends by itself: %r", error)
+            with self._mutex:
+                if self._keeper.next_at() <= boot_time():
+                    return
 
     def _sweep(self) -> None:
         every = self._settings.sweep_every or math.inf

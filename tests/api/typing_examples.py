@@ -5,13 +5,19 @@ from datetime import timedelta
 from typing import assert_type
 
 from holdfast import (
+    Assignment,
+    AsyncAssignment,
     AsyncHoldfast,
+    AsyncInstance,
     AsyncLease,
     AsyncOperation,
     AsyncSchedule,
+    AsyncTerm,
     Broken,
     Event,
     Holdfast,
+    Instance,
+    InstanceView,
     Lease,
     Leases,
     LockView,
@@ -20,6 +26,8 @@ from holdfast import (
     Run,
     Schedule,
     Swept,
+    Term,
+    WorkView,
 )
 
 
@@ -81,6 +89,23 @@ def threads(locks: Holdfast) -> None:
     assert_type(scheduled.stop(timeout=1), bool)
     with locks.lock("a"):
         pass
+    with locks.join("engine", capacity=2, retry=None) as instance:
+        assert_type(instance, Instance)
+        for work in instance.claims("a", timeout=1):
+            with work as entered:
+                assert_type(entered, Assignment)
+        assert_type(instance.claim("a"), list[Assignment])
+        assert_type(instance.assign("a:1", {"n": 1}), Assignment)
+        assert_type(instance.assignments, tuple[Assignment, ...])
+    assert_type(locks.offer(["a:1", ("a:2", 7)]).new, tuple[bool, ...])
+    assert_type(locks.offer({"a:1": {"n": 1}}, max_tries=3).new, tuple[bool, ...])
+    assert_type(locks.work("a:1"), WorkView | None)
+    assert_type(locks.works(state="failed"), Iterator[WorkView])
+    assert_type(locks.instances(), list[InstanceView])
+    for term in locks.elect("a"):
+        assert_type(term, Term)
+    with locks.elect("a", on_elected=lambda term: term.token, on_deposed=print) as election:
+        assert_type(election.term, Term | None)
 
 
 async def tasks(locks: AsyncHoldfast) -> None:
@@ -106,3 +131,15 @@ async def tasks(locks: AsyncHoldfast) -> None:
     assert_type(scheduled, AsyncSchedule[[], int])
     assert_type(await scheduled(), int)
     assert_type(await scheduled.stop(), bool)
+    async with locks.join("engine") as instance:
+        assert_type(instance, AsyncInstance)
+        async for work in instance.claims("a"):
+            async with work as entered:
+                assert_type(entered, AsyncAssignment)
+        assert_type(await instance.claim("a"), list[AsyncAssignment])
+    assert_type(await locks.join(), AsyncInstance)
+    assert_type(await locks.work("a:1"), WorkView | None)
+    assert_type(locks.works(), AsyncIterator[WorkView])
+    async for term in locks.elect("a"):
+        async with term as led:
+            assert_type(led, AsyncTerm)

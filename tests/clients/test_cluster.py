@@ -193,7 +193,8 @@ def test_draining_ends_the_loops_and_waits_for_what_is_being_done(stage: Stage) 
 def test_what_is_not_done_in_time_is_offered_to_others_at_once(stage: Stage) -> None:
     stage.call(stage.locks.offer, [f"workflow:{i}" for i in range(3)])
     instance = stage.call(stage.locks.join)
-    work = next_of(stage.me, instance.claims("workflow"))
+    claims = instance.claims("workflow")
+    work = next_of(stage.me, claims)
     stage.call(instance.drain)
     with pytest.raises(LeaseLost) as caught:
         work.check()
@@ -201,6 +202,7 @@ def test_what_is_not_done_in_time_is_offered_to_others_at_once(stage: Stage) -> 
     assert work.lost.is_set() or eventually(work.lost.is_set)
     assert instance.assignments == ()
     assert set(states(stage).values()) == {"offered"}
+    assert next_of(stage.me, claims) is None
     other = stage.call(stage.locks.join)
     assert len(stage.call(other.claim, "workflow")) == 3
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from holdfast import (
 )
 from holdfast.core.cluster import Assign, Claim, Finish, Heartbeat, Join
 from holdfast.core.requests import Request
-from tests.clients.cluster import instance_view, next_of, states
+from tests.clients.cluster import MORTAL, instance_view, next_of, states
 from tests.clients.conftest import STORES
 from tests.clients.support import PATIENCE, QUICK, Spy, Stage, eventually
 
@@ -423,6 +425,34 @@ def test_a_process_that_is_killed_is_declared_dead_and_its_work_goes_to_another(
         assert work.token > token
         eventually(lambda: "dead" in {each.state for each in locks.instances()})
         work.complete()
+
+
+def test_the_writes_of_who_was_paused_are_refused(file: str) -> None:
+    with (
+        Holdfast(file) as paused,
+        Holdfast(file) as locks,
+        closing(sqlite3.connect(file.removeprefix("sqlite:///"), isolation_level=None)) as connection,
+    ):
+        connection.execute("CREATE TABLE orders (id INTEGER)")
+        instance = paused.join(**MORTAL)
+        work = instance.assign("workflow:1", ttl=0.5)
+        connection.execute("BEGIN IMMEDIATE")
+        work.fence(connection)
+        connection.execute("INSERT INTO orders VALUES (1)")
+        connection.execute("COMMIT")
+        Spy(paused).fault = lambda _: StoreUnavailable("paused")
+        with locks.join() as other:
+            successor = next(other.claims("workflow", timeout=PATIENCE))
+            assert successor.token > work.token
+            # Whatever it believes, because its clock stood still.
+            work._kept.lost, work._kept.trusted_until, work._kept.member = None, float("inf"), None
+            work.check()
+            connection.execute("BEGIN IMMEDIATE")
+            with pytest.raises(LeaseLost):
+                work.fence(connection)
+            connection.execute("ROLLBACK")
+            successor.complete()
+        assert connection.execute("SELECT count(*) FROM orders").fetchone() == (1,)
 
 
 def test_nothing_that_was_left_is_asked_of_a_store_that_was_closed(stage: Stage) -> None:

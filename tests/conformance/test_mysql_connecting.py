@@ -38,7 +38,7 @@ def test_several_statements_are_one_round_trip_and_each_has_its_rows(mysql_sessi
     session = mysql_sessions()
     walks = []
     walk = session._walk
-    session._walk = lambda *given, **named: (walks.append(1), walk(*given, **named))[1]
+    session._walk = lambda *given: (walks.append(1), walk(*given))[1]
     rows = session.send(
         [("begin", {}), ("now", {"now": 7}), ("commit_lazily", {}), ("commit", {})], commits=True
     )

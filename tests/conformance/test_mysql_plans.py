@@ -30,7 +30,7 @@ OWN = {
 OWN |= {"delete_signals", "signal_granted"}
 POSTGRES_OWN = {"notify", "notify_winner", "join_queue"}
 # The fast way of a claim, which is another one on each.
-OWN |= {"claim_note", "claim_noted", "claim_pick", "claim_locks", "claim_new", "claim_free", "claim_want"}
+OWN |= {"claim_note", "claim_pick", "claim_locks", "claim_new", "claim_free", "claim_want"}
 OWN |= {"claim_works"}
 POSTGRES_OWN |= {"claim_works", "want_work"}
 

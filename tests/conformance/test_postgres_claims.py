@@ -172,7 +172,7 @@ def test_two_copies_of_a_claim_take_the_same(
 def test_a_claim_that_takes_nothing_notes_its_number(store: PostgresStore) -> None:
     assert claim(store, 5) == Claimed((), None)
     offer(store, "job:1")
-    assert claim(store, 5) == Claimed((), None)
+    assert keys(claim(store, 5)) == []
     assert keys(claim(store, 6)) == ["job:1"]
 
 

@@ -82,12 +82,7 @@ CLUSTER_MUTANTS = (
         "what is returned was tried",
         "Cluster",
         ASSIGNING,
-        (
-            (
-                '"offered", now if at is None else at, work.tries - 1',
-                '"offered", now if at is None else at, work.tries',
-            ),
-        ),
+        (("        work.tries -= 1\n", ""),),
         f"{MEMORY_SUITE}::test_returned_it_was_not_tried",
     ),
     Mutant(
@@ -236,7 +231,12 @@ CLUSTER_MUTANTS = (
         "databases: abandoned work was not tried",
         "Cluster",
         SQL_WORK_ROW,
-        (('            self.state = "offered"\n', '            self.state, self.tries = "offered", 0\n'),),
+        (
+            (
+                "            self._go_to_the_head(run, self.due_at)\n",
+                "            self.give_back(run, self.due_at)\n",
+            ),
+        ),
         f"{SQLITE_SUITE}::test_each_abandonment_is_a_try",
     ),
     Mutant(

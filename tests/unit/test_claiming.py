@@ -58,9 +58,17 @@ def test_who_got_all_it_wanted_asks_for_more_at_once(claiming):
 
 
 def test_who_got_less_asks_when_there_is_more(claiming):
-    claiming.answered(ask(claiming), Claimed(works(2), 3.0), now=100.0)
-    assert claiming.due_at(TYPES, 6) == 103.0
+    claiming.answered(ask(claiming), Claimed(works(2), 0.1), now=100.0)
+    assert claiming.due_at(TYPES, 6) == 100.1
     assert claiming.due_at(("other",), 6) == -math.inf, "that was not asked for yet"
+
+
+def test_who_got_something_asks_once_more_to_be_called_from_then_on(claiming):
+    """It was not noted as waiting for more, because it may be busy now. If it is not, it says so soon."""
+    claiming.answered(ask(claiming), Claimed(works(2), None), now=100.0)
+    assert claiming.due_at(TYPES, 6) == 100.0
+    claiming.answered(ask(claiming), Claimed(works(2), 80.0), now=100.0)
+    assert claiming.due_at(TYPES, 6) == 100.0 + claiming.spread
 
 
 def test_who_hears_nothing_asks_after_a_while(claiming):
@@ -113,7 +121,7 @@ def test_with_less_to_do_it_need_not_leave_fresh_work_to_others(claiming):
 
 
 def test_with_less_to_do_there_is_no_more_work(claiming):
-    claiming.answered(ask(claiming), Claimed(works(4), None), now=100.0)
+    claiming.answered(ask(claiming), Claimed((), None), now=100.0)
     claiming.made_room(100.1)
     assert claiming.due_at(TYPES, 8) == 100.0 + LOOK_AGAIN
 

@@ -159,6 +159,8 @@ class Term(BaseTerm):
             log().info("%s", loss)
         except errors.NotHeld:
             pass  # resigned before
+        except errors.StoreError as problem:
+            log().warning("could not give back the lease of %r, which ends by itself: %s", self.key, problem)
 
     def __enter__(self) -> Term:
         self.check()
@@ -170,10 +172,7 @@ class Term(BaseTerm):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        try:
-            self.resign()
-        except errors.StoreError as problem:
-            log().warning("could not give back the lease of %r, which ends by itself: %s", self.key, problem)
+        self.resign()
         return self._is_own_loss(error)
 
 

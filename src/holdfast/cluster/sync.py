@@ -50,7 +50,7 @@ class Instance(BaseInstance["Assignment"]):
             for each in found:
                 each._forget()  # noqa: SLF001
             if not found:
-                self._give_back_unknown(plans.undo_assign(request))
+                self._give_back_unknown(plans.undo_assign(request), request.attempt)
             raise
 
     def claim(self, *types: str, limit: int | None = None) -> list[Assignment]:
@@ -132,7 +132,7 @@ class Instance(BaseInstance["Assignment"]):
         self._stop_waiting(me)
         for each in taken:
             each._forget()  # noqa: SLF001
-        self._give_back_unknown(plans.undo_claim(self._claiming, self._assignments))
+        self._undo_asking(me)
         self._return_unwanted()
 
 

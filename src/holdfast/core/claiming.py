@@ -73,18 +73,28 @@ class Claiming:
             self._asked, self._ask_at, self._empty = frozenset(), now, 0
             return
         self._asked = frozenset(request.types)
+        self._ask_at = now + (self._after_some(answer) if answer.works else self._after_nothing(answer))
+        if self._news is not self._old_news:  # a signal has overtaken the answer, which may not know of it
+            self._ask_at = -math.inf
+
+    def _after_some(self, answer: Claimed) -> float:
+        """Return how long to wait once we got something, and have room for more.
+
+        Who got something is not called for more: it may be busy with that, and then nobody would hear. If
+        somebody here still waits, it asks once more, and is called from then on.
+        """
+        self._empty = 0
+        return min(answer.again_in or 0.0, self.spread)
+
+    def _after_nothing(self, answer: Claimed) -> float:
         again_in = self.look_again * (1.0 + JITTER * self.roll())
         if answer.again_in is not None:
             again_in = min(again_in, answer.again_in * (1.0 + JITTER * self.roll()))
-        if answer.works:
-            self._empty = 0
-        elif again_in < self.settings.backoff.most:
+        if again_in < self.settings.backoff.most:
             # Somebody else may be at it just now, for how long nobody knows: do not ask all the time.
             self._empty += 1
             again_in = max(again_in, self.settings.backoff.delay(self._empty, self.roll()))
-        self._ask_at = now + again_in
-        if self._news is not self._old_news:  # a signal has overtaken the answer, which may not know of it
-            self._ask_at = -math.inf
+        return again_in
 
     def signalled(self, type: str) -> None:
         """Ask at once, or as soon as there is room: there is work of this type."""

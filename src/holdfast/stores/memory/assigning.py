@@ -94,6 +94,8 @@ class Assigning(Working):
                 return successor
             if work is None or not named:
                 return c.Finished("offered" if work is None else work.state, successor or None)
+            if request.ending == "returned" and request.at is None:
+                self._offer_again(work, now)
             _end(work, request, now)
             self._call_for([work], now, post)
             return c.Finished(work.state, successor or None)
@@ -120,7 +122,9 @@ def _end(work: Work, request: c.Finish, now: int) -> None:
     if request.data is not None:
         work.data = request.data
     if request.ending == "returned":
-        work.state, work.due, work.tries = "offered", now if at is None else at, work.tries - 1
+        work.tries -= 1
+        if at is not None:
+            work.state, work.due = "offered", at
         return
     work.text = request.text
     if request.ending == "completed":

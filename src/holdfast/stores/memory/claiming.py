@@ -38,7 +38,7 @@ class Claiming(Working):
             if instance is None or instance.seen_at(now) != "alive":
                 return self._seen(instance, now)
             if request.number <= instance.claims:
-                return c.Claimed(self._claimed_before(request, now))
+                return c.Claimed(self._claimed_before(request, now), 0.0)
             instance.claims, instance.asked_at = request.number, now
             instance.client = request.client
             for type in request.types:
@@ -82,7 +82,7 @@ class Claiming(Working):
         if len(taken) >= request.limit or len(taken) >= capacity - assigned:
             instance.wants = ()
             return c.Claimed(tuple(taken), 0.0)
-        instance.wants = request.types
+        instance.wants = () if taken else request.types
         later = held_back(len(taken), assigned=assigned, capacity=capacity, spread=spread)
         instants = [
             work.due + (later if work.state == "offered" else 0)

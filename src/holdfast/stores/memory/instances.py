@@ -34,7 +34,7 @@ class Membership(Working):
         with self._world.cluster_mutex:
             instance = self._world.instances.get(request.id)
             if instance is not None:
-                returned = self._works_of(request.id)
+                returned = sorted(self._works_of(request.id), key=lambda work: work.key)
                 for work in returned:
                     self._return(work, now, post)
                 if instance.seen_at(now) in ("alive", "draining"):

@@ -51,7 +51,21 @@ class Working(Leaving):
                 lock = shard.new_lock(work.key, self._world.floor)
                 lock.freed_at = now
             self._record(shard, lock, "abandoned", now, owner=work.instance, token=work.token)
-        abandon(work, now)
+        if work.max_tries and work.tries >= work.max_tries:
+            work.state, work.due = "failed", now
+            work.text = c.abandoned_for_good(work.tries)
+        else:
+            self._offer_again(work, work.due)
+
+    def _offer_again(self, work: Work, due: int) -> None:
+        """Offer work that somebody was at before: it goes to the head of the line."""
+        line = [
+            each.due
+            for each in self._world.works.values()
+            if each.state == "offered" and work_type(each.key) == work_type(work.key)
+        ]
+        first = min(line, default=due)
+        work.state, work.due = "offered", due if first >= due else first - 1
 
     def _give(
         self,
@@ -135,7 +149,8 @@ class Working(Leaving):
             work.due = now
             self._look_at(work, now, post)
         else:
-            work.state, work.due, work.tries = "offered", now, work.tries - 1
+            work.tries -= 1
+            self._offer_again(work, now)
 
     def _call_for(self, works: Iterable[Work], now: int, post: Post) -> None:
         """Signal instances for what of this can be claimed, of each type one more than there is of it."""
@@ -153,15 +168,6 @@ class Working(Leaving):
         waiting.sort(key=lambda each: (each.asked_at, each.request.id))
         for each in waiting[:count]:
             post.append((each.client.instance, Signal("work", type, each.request.id)))
-
-
-def abandon(work: Work, now: int) -> None:
-    """Offer work again whose lease has ended, unless it was tried as often as it may."""
-    if work.max_tries and work.tries >= work.max_tries:
-        work.state, work.due = "failed", now
-        work.text = c.abandoned_for_good(work.tries)
-    else:
-        work.state = "offered"
 
 
 def assignment(work: Work, hold: Hold, now: int) -> c.Assigned:

@@ -34,7 +34,6 @@ def claim(session: MySQLSession, request: c.Claim) -> c.Claimed | None:
 class Picked(NamedTuple):
     """Work that is offered and due."""
 
-    noted: int  # how much the instance has, and its capacity; 0: it may not claim
     now: int
     looked_at_from: int | None  # when the first of this type that is assigned is due
     floor: int  # of tokens
@@ -68,12 +67,11 @@ class Claiming:
     def claim(self) -> c.Claimed | None:
         """Take what can be had; None: the general way."""
         given = self._given
-        found = self._session.run([("claim_note", given), ("claim_pick", given)])
-        picked = [_picked(text) for rows in found for (text,) in rows]
-        noted = picked[0].noted if picked else self._session.run([("claim_noted", {})])[0][0][0]
+        _, noted, rows = self._session.send([("begin", {}), ("claim_note", given), ("claim_pick", given)])
+        picked = [_picked(text) for (text,) in rows]
         if not noted or self._is_to_look(picked):
             return None
-        assigned, capacity = divmod(noted, 1 << 32)
+        assigned, capacity = divmod(noted[0][0], 1 << 32)
         counts = {"assigned": assigned, "capacity": capacity, "spread": micros(self._request.spread)}
         wanted = min(self._request.limit, capacity - assigned)
         taken: list[Picked] = []
@@ -95,7 +93,7 @@ class Claiming:
         found = {c.work_type(work.key) for work in picked}
         if found.issuperset(self._types):
             return False
-        ((now, _, looked_at_from),) = self._session.run([("next_due", self._given)])[0]
+        ((now, _, looked_at_from),) = self._session.send([("next_due", self._given)])[0]
         return looked_at_from is not None and looked_at_from <= now
 
     def _free(self, taken: list[Picked]) -> Set[str] | None:
@@ -106,7 +104,7 @@ class Claiming:
         tokens: dict[str, int] = {}
         keys = [work.key for work in taken if work.token]
         if keys:
-            tokens = dict(self._session.run([("claim_locks", {"keys": keys})])[0])
+            tokens = dict(self._session.send([("claim_locks", {"keys": keys})])[0])
         at = taken[0].now if taken else 0
         if len(tokens) < len(keys) or any(not 0 < token < at for token in tokens.values()):
             return None
@@ -129,9 +127,10 @@ class Claiming:
                 batch.append(("claim_free", given))
             batch.append(("claim_works", given))
         if is_full:
-            self._session.run([*batch, ("commit", {})], commits=True)
+            self._session.write(batch)
             return []
-        batch.append(("claim_want", {**given, "wants": wanted_as(*self._types)}))
+        if not taken:
+            batch.append(("claim_want", {**given, "wants": wanted_as(*self._types)}))
         results = self._session.send([*batch, ("commit", {}), ("next_due", given)], commits=True)
         return results[-1] if len(results) == len(batch) + 2 else []
 
@@ -144,8 +143,6 @@ class Claiming:
 
 def _picked(text: str) -> Picked:
     """Read what ``claim_pick`` says. There is no line break in a key."""
-    noted, now, looked_at_from, *numbers, key, data = text.split("\n", 8)
+    now, looked_at_from, *numbers, key, data = text.split("\n", 7)
     floor, due_at, tries, token = map(int, numbers)
-    return Picked(
-        int(noted), int(now), int(looked_at_from or 0) or None, floor, due_at, tries, token, key, data
-    )
+    return Picked(int(now), int(looked_at_from or 0) or None, floor, due_at, tries, token, key, data)

@@ -142,20 +142,18 @@ class MySQLSession:
             start = end
         return answers
 
-    def run(self, batch: Batch, /, *, commits: bool = False) -> list[list[Row]]:
-        """Run statements one after the other, in one round trip; return the rows of those that read.
+    def write(self, batch: Batch, /) -> None:
+        """Run statements whose answers nobody reads, and commit, in one round trip.
 
-        On MariaDB they are one statement, and what nobody reads is not answered: each answer costs the client
-        as much as to ask.
+        On MariaDB they are one statement, with one answer: each costs the client as much as to ask.
         """
         quote = self._connection.escape
         texts = [text for name, given in batch for text in self._statements[name].filled(given, quote)]
+        texts.append("COMMIT")
         if self._has_blocks:
             texts = ["\n".join(["BEGIN NOT ATOMIC", *(f"{text};" for text in texts), "END"])]
-        self._in_transaction = True
-        results = self._trip(texts, ALL, unknown=commits, only_reads=True)
-        self._in_transaction = not commits
-        return results
+        self._trip(texts, len(texts), unknown=True)
+        self._in_transaction = False
 
     def signalling(self, instance: str, signal: Signal, /) -> Batch:
         """Return the statements that wake a client. What is in a lock's own row it finds by itself."""
@@ -208,16 +206,14 @@ class MySQLSession:
 
     # One round trip.
 
-    def _trip(
-        self, texts: list[str], must: int, *, unknown: bool, only_reads: bool = False
-    ) -> list[list[Row]]:
+    def _trip(self, texts: list[str], must: int, *, unknown: bool) -> list[list[Row]]:
         """Send statements, and return their results in order. The first *must* have to succeed.
 
         A failure that is not the server's ends the line.
         """
         results: list[list[Row]] = []
         try:
-            self._walk(";\n".join(texts), results, only_reads=only_reads)
+            self._walk(";\n".join(texts), results)
         except MySQLError as error:
             if not self._connection.open:
                 if len(results) >= must:
@@ -238,7 +234,7 @@ class MySQLSession:
             raise
         return results
 
-    def _walk(self, text: str, results: list[list[Row]], *, only_reads: bool = False) -> None:
+    def _walk(self, text: str, results: list[list[Row]]) -> None:
         """Send a text, and add to *results* what comes back. A cursor would copy each of them."""
         connection = self._connection
         connection.query(text)
@@ -246,7 +242,7 @@ class MySQLSession:
             result = connection._result  # noqa: SLF001
             if result.description is not None:
                 results.append([tuple(map(_plain, row)) for row in result.rows])
-            elif not only_reads:
+            else:
                 results.append([(result.insert_id,)] * result.affected_rows)
             if not result.has_next:
                 return

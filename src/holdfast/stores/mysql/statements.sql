@@ -501,7 +501,8 @@ UPDATE holdfast_instances FORCE INDEX (PRIMARY)
 
 -- name: dead_instances
 SELECT id, name FROM holdfast_instances FORCE INDEX (by_state)
- WHERE state IN ('alive', 'draining') AND expires_at <= :now AND id <> :id
+ WHERE state IN ('alive', 'draining')
+   AND expires_at <= coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)) AND id <> :id
  ORDER BY expires_at, id LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: declare_dead
@@ -694,8 +695,7 @@ UPDATE JSON_TABLE(:works, '$[*]' COLUMNS (
  WHERE find_in_set(a.place, @holdfast_free);
 
 -- name: take_works
--- An UPDATE locks all it joins with, so that what is not ours must not come into it. What could not be taken (somebody
--- has or fences its lock, which a plain read did not show) is put off for a second.
+-- An UPDATE locks all it joins with, so that what is not ours must not come into it.
 SELECT group_concat(a.place) INTO @holdfast_taken
   FROM JSON_TABLE(:works, '$[*]' COLUMNS (
            place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
@@ -709,11 +709,6 @@ UPDATE JSON_TABLE(:works, '$[*]' COLUMNS (
    SET w.state = 'assigned', w.instance = :id, w.attempt = l.attempt, w.token = l.token, w.tries = w.tries + 1,
        w.claim = :number, w.assigned_at = l.granted_at, w.due_at = l.expires_at
  WHERE find_in_set(a.place, @holdfast_taken);
-UPDATE JSON_TABLE(:works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
-  STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.lock_key AS BINARY)
-   SET w.due_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) + 1000000
- WHERE NOT coalesce(find_in_set(a.place, @holdfast_taken), 0);
 SELECT w.work_key, w.attempt, w.token, w.data, w.tries, w.assigned_at, w.due_at
   FROM JSON_TABLE(:works, '$[*]' COLUMNS (
            place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
@@ -721,11 +716,8 @@ SELECT w.work_key, w.attempt, w.token, w.data, w.tries, w.assigned_at, w.due_at
  WHERE find_in_set(a.place, @holdfast_taken);
 
 -- name: claim_note
--- The fast way of a claim. If the instance is alive and the claim is a new one, the insert id is not 0 any more: in it
--- are how much the instance has (above) and its capacity (the lower 32 bits). Without i.id it would be counted before the
--- row is locked.
-SET last_insert_id = 0;
-START TRANSACTION;
+-- The fast way of a claim. One row changed if the instance is alive and the claim is a new one; in the insert id are how
+-- much it has (above) and its capacity (the lower 32 bits). Without i.id it would be counted before the row is locked.
 UPDATE holdfast_instances AS i FORCE INDEX (PRIMARY)
    SET i.claims = :number + 0 * LAST_INSERT_ID(
            (SELECT count(*) FROM holdfast_work AS w FORCE INDEX (by_instance) WHERE w.instance = i.id AND w.state = 'assigned') << 32
@@ -735,14 +727,11 @@ UPDATE holdfast_instances AS i FORCE INDEX (PRIMARY)
  WHERE i.id = :id AND i.state = 'alive' AND i.claims < :number
    AND i.expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
 
--- name: claim_noted
-SELECT LAST_INSERT_ID();
-
 -- name: claim_pick
 -- Once for each of the types; see due_assigned. All is in one column, a value a line, because the driver takes longer for
--- a column than the server for the row: what claim_note says; the time; when work of this type is to be looked at first,
--- or nothing; the floor of tokens; when this was due; how often it was tried; the token it had last; the key; the data.
-SELECT concat_ws('\n', LAST_INSERT_ID(), coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)),
+-- a column than the server for the row: the time; when work of this type is to be looked at first, or nothing; the floor
+-- of tokens; when this was due; how often it was tried; the token it had last; the key; the data.
+SELECT concat_ws('\n', coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)),
                  coalesce((SELECT min(due_at) FROM holdfast_work FORCE INDEX (by_due)
                             WHERE state = 'assigned' AND type = :each_type), ''),
                  (SELECT token_floor FROM holdfast_meta WHERE id = 1),

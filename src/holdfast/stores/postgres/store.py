@@ -240,15 +240,13 @@ class PostgresStore(ServerStore):
             return Claimed(works, 0.0)
         if len(works) >= min(request.limit, capacity - had):
             return Claimed(works, 0.0)
-        batch: Batch = [
-            ("want_work", {"id": request.id, "number": number, "wants": wanted_as(*request.types)}),
-            (END, {}),
-            ("next_due", {"types": types, "now": now}),
-            (END, {}),
-        ]
+        batch: Batch = [("next_due", {"types": types, "now": now}), (END, {})]
+        if not works:
+            wants = {"id": request.id, "number": number, "wants": wanted_as(*request.types)}
+            batch = [("want_work", wants), (END, {}), *batch]
         spread = micros(request.spread)
         try:
-            (row,) = self.use(lambda session: session.send(batch, commits=True))[2]
+            (row,) = self.use(lambda session: session.send(batch, commits=True))[-2]
         except errors.StoreError:
             return Claimed(works, 0.0)  # what was taken is taken; the next claim says how the store is
         return Claimed(

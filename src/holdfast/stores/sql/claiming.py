@@ -49,10 +49,11 @@ def _claimed_before(request: c.Claim, now: int) -> Behind:
             c.Assigned(key, attempt, token, data, tries, (end - now) / 1e6, now / 1e6)
             for key, attempt, token, data, tries, end, now in rows
         ]
-        return c.Claimed(in_order(works))
+        return c.Claimed(in_order(works), 0.0)  # what there is beside them was not looked for
 
     asked = {"id": request.id, "number": request.number, "now": now}
-    return Behind("claimed_before", asked, conclude, lazily=True)
+    # Not lazily: the first one may have been answered with a commit that had not reached a standby yet.
+    return Behind("claimed_before", asked, conclude)
 
 
 def _look(deal: Deal, rows: Iterable[Row]) -> list[WorkRow]:
@@ -72,7 +73,7 @@ def _look(deal: Deal, rows: Iterable[Row]) -> list[WorkRow]:
     for work in others:
         if to_be_had.get(work.key, True):
             lock = deal.lock(work.key)
-            look_at(work, lock)
+            look_at(deal.run, work, lock)
             lock.write()
         else:  # somebody is at it: later
             work.due_at = now + PUT_OFF
@@ -117,7 +118,7 @@ class Taking:
         count = len(at_once) + len(self._one_by_one)
         self._who.assigned += count
         is_full = count >= self._wanted
-        self._note(None if is_full else wanted_as(*self._request.types))
+        self._note(None if is_full or count else wanted_as(*self._request.types))
         asked = {"types": self._types, "now": self._who.now}
         return Behind(None if is_full else "next_due", asked, self._conclude, lazily=not count)
 

@@ -103,7 +103,10 @@ class Clustered(ManyKeys):
         if not isinstance(answer, Behind):
             return answer
         if answer.name is not None and not rows:
-            rows = self._read(answer.name, **answer.parameters)
+            try:
+                rows = self._read(answer.name, **answer.parameters)
+            except errors.StoreUnavailable as error:  # of the read; the rest is committed
+                raise errors.OutcomeUnknown(str(error)) from error
         concluded = answer.conclude(rows)
         self._put_off_work(deal.left, request)
         return concluded

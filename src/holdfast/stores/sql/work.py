@@ -15,7 +15,7 @@ from holdfast.stores.sql.dealing import Behind, Deal
 from holdfast.stores.sql.holds import Hold
 from holdfast.stores.sql.instances import InstanceRow, find_instance
 from holdfast.stores.sql.row import LockRow
-from holdfast.stores.sql.run import Soon
+from holdfast.stores.sql.run import Run, Soon
 from holdfast.stores.sql.workrow import WorkRow
 
 AssignAnswer = c.Assigned | Busy | NotHeld | c.Full | c.NotDue | c.Ended
@@ -50,7 +50,8 @@ def offer(deal: Deal, request: c.Offer) -> c.Offered:
     for each in request.works:
         is_new.append(each.key in new)
         new.discard(each.key)
-    return c.Offered(tuple(states[each.key] for each in request.works), tuple(is_new))
+    # What is known is not locked. If it was forgotten just now, it was offered before, or had ended before.
+    return c.Offered(tuple(states.get(each.key, "offered") for each in request.works), tuple(is_new))
 
 
 def assign(deal: Deal, request: c.Assign) -> AssignAnswer | Behind:
@@ -67,11 +68,10 @@ def assign(deal: Deal, request: c.Assign) -> AssignAnswer | Behind:
     if who is not None and who.seen() != "alive":
         answer = who.beat()
     else:
-        answer = _assign(request, who, work, lock, is_new=bool(made.rows))
+        answer = _assign(run, request, who, work, lock, is_new=bool(made.rows))
     if who is not None and isinstance(answer, c.Assigned):
-        who.assigned += (
-            1  # or not, if it had asked before; a claim that has counted meanwhile sees the row change
-        )
+        # One more at most. Written in any case: a claim that counts at the same time sees the row change.
+        who.assigned += 1
         who.write(run, request.id)
     lock.write()
     if isinstance(answer, c.Assigned) or not made.rows:
@@ -82,14 +82,14 @@ def assign(deal: Deal, request: c.Assign) -> AssignAnswer | Behind:
 
 
 def _assign(
-    request: c.Assign, who: InstanceRow | None, work: WorkRow, lock: LockRow, *, is_new: bool
+    run: Run, request: c.Assign, who: InstanceRow | None, work: WorkRow, lock: LockRow, *, is_new: bool
 ) -> AssignAnswer:
     if before := _asked_before(request, work, lock):
         return before
     if who is not None and who.assigned >= who.capacity:
         return c.Full(who.capacity)
     if work.state == "assigned":
-        look_at(work, lock)
+        look_at(run, work, lock)
     begins_again = work.state in ("completed", "failed")
     if begins_again and not request.again:
         return c.Ended(work.view())
@@ -144,9 +144,9 @@ def finish(deal: Deal, request: c.Finish) -> c.Finished | NotHeld:
         answer = successor
         if named is not None:
             named.due_at = lock.now
-            look_at(named, lock)
+            look_at(deal.run, named, lock)
     elif named is not None:
-        named.end(request, lock.now)
+        named.end(deal.run, request, lock.now)
         answer = c.Finished(named.state, successor)
     else:
         answer = c.Finished("offered" if work is None else work.state, successor)
@@ -168,9 +168,9 @@ def give_back(deal: Deal, id: str, key: str, attempt: str) -> str | None:
         return None
     if isinstance(let_go(lock, work.token, "returned"), NotHeld):
         work.due_at = lock.now
-        look_at(work, lock)
+        look_at(deal.run, work, lock)
     else:
-        work.give_back(lock.now)
+        work.give_back(deal.run, lock.now)
     work.write(deal.run)
     lock.write()
     return work.type if _can_be_claimed(work, lock.now) else None
@@ -182,7 +182,7 @@ def forget(deal: Deal, request: c.Forget) -> c.Ended | Busy | None:
     if work is None:
         return None
     if work.state == "assigned":
-        look_at(work, lock)
+        look_at(deal.run, work, lock)
         lock.write()
         if work.state == "assigned":
             work.write(deal.run)
@@ -205,7 +205,7 @@ def _names(work: WorkRow, attempt: str, token: int) -> bool:
     return work.state == "assigned" and (work.attempt, work.token) == (attempt, token)
 
 
-def look_at(work: WorkRow, lock: LockRow) -> None:
+def look_at(run: Run, work: WorkRow, lock: LockRow) -> None:
     """See whether work that is assigned still has its lease; if not, it is abandoned."""
     settling.settle(lock)
     if hold := lock.holds.find(work.attempt):
@@ -214,7 +214,7 @@ def look_at(work: WorkRow, lock: LockRow) -> None:
     if not lock.exists:
         lock.make()
     lock.record("abandoned", owner=work.instance, token=work.token)
-    work.abandon(lock.now)
+    work.abandon(run, lock.now)
 
 
 def grant(lock: LockRow, attempt: str, owner: str, client: Client, ttl: float) -> Hold | Busy:

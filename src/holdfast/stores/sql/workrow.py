@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from holdfast.core.cluster import Finish, WorkState, WorkView, abandoned_for_good
 from holdfast.stores.base import micros
 from holdfast.stores.sql.run import Row, Run
@@ -77,25 +79,32 @@ class WorkRow:
         self.tries = self.token = self.claim = 0
         self.assigned_at = None
 
-    def abandon(self, now: int) -> None:
+    def abandon(self, run: Run, now: int) -> None:
         """Be offered again because the lease has ended, unless it was tried as often as it may."""
         if self.max_tries and self.tries >= self.max_tries:
             self.state, self.due_at = "failed", now
             self.text = abandoned_for_good(self.tries)
         else:
-            self.state = "offered"
+            self._go_to_the_head(run, self.due_at)
 
-    def give_back(self, at: int) -> None:
+    def give_back(self, run: Run, now: int) -> None:
         """Be offered again as if it had not been tried."""
-        self.state, self.due_at, self.tries = "offered", at, self.tries - 1
+        self.tries -= 1
+        self._go_to_the_head(run, now)
 
-    def end(self, request: Finish, now: int) -> None:
+    def _go_to_the_head(self, run: Run, due: int) -> None:
+        """Be offered again, before all others of the type: somebody was at it before."""
+        ((_, first, _),) = run("next_due", types=json.dumps([self.type]), now=due)
+        self.state, self.due_at = "offered", due if first is None or first >= due else first - 1
+
+    def end(self, run: Run, request: Finish, now: int) -> None:
         """Come to the state in which an assignment has ended."""
         at = None if request.at is None else micros(request.at)
         if request.data is not None:
             self.data = request.data
         if request.ending == "returned":
-            self.give_back(now if at is None else at)
+            self.give_back(run, now)
+            self.due_at = self.due_at if at is None else at
             return
         self.text = request.text
         if request.ending == "completed":

@@ -45,7 +45,7 @@ def _claim_fast(run: Transaction, request: c.Claim, given: int | None) -> c.Clai
             number=request.number,
             now=now,
             load=had + len(works),
-            wants=None if is_full else wanted_as(*request.types),
+            wants=None if is_full or works else wanted_as(*request.types),
             address=client.instance,
             host=client.host,
             pid=client.pid,

@@ -109,7 +109,7 @@ class ClusterTraffic(Traffic):
         return self.dice.choice((at, at, replace(at, pid=7), replace(at, instance=f"{at.instance}/s-1")))
 
     def _at_work(self) -> Client:
-        """Return where an engine has its work: here. Over HTTP one behind us is known only while it is right."""
+        """Return where an engine works: here, because over HTTP one behind us is forgotten if it is wrong."""
         return self.dice.choice((self.client, self.client, replace(self.client, pid=7)))
 
     def _engine(self) -> str:

@@ -96,6 +96,22 @@ class Abandoning:
         claimed = ask.claim("e-2", 1, now=110.0, spread=1.0)
         assert ([work.key for work in claimed.works], claimed.again_in) == (["job:1"], 0.5)
 
+    def test_it_goes_to_the_head_of_the_line(self, ask: Asker) -> None:
+        """What was begun does not wait behind all that nobody has begun yet."""
+        begin(ask)
+        ask.offer("job:0", "job:2", now=101.0)
+        ask.join("e-2", now=101.0)
+        claimed = ask.claim("e-2", 1, now=115.0)
+        assert [work.key for work in claimed.works] == ["job:1", "job:0", "job:2"]
+
+    def test_and_so_does_what_is_returned(self, ask: Asker) -> None:
+        given = begin(ask)
+        ask.offer("job:0", "job:2", now=101.0)
+        ask.finish(given, now=102.0, ending="returned")
+        assert ask.work("job:1", now=102.0).due_at == 100.999999
+        ask.join("e-2", now=102.0)
+        assert [work.key for work in ask.claim("e-2", 1, now=102.0).works] == ["job:1", "job:0", "job:2"]
+
     def test_it_has_failed_when_it_was_tried_often_enough(self, ask: Asker) -> None:
         first = begin(ask, max_tries=1)
         ask.join("e-2", now=100.0)
@@ -222,6 +238,68 @@ class Abandoning:
         assert ask.find_work("job:1", now=110.0) is None
         assert [event.kind for event in ask.history(key="job:1")] == ["expired", "abandoned"]
 
+    # The head of the line
+
+    def test_abandoned_work_goes_to_the_head_of_the_line(self, ask: Asker) -> None:
+        """It does not start to wait anew: a microsecond before the first that is offered."""
+        begin(ask)
+        ask.offer("job:0", now=105.0)
+        ask.offer("job:2", now=106.0)
+        ask.offer("other:1", now=50.0)
+        ask.join("e-2", now=100.0)
+        claimed = ask.claim("e-2", 1, now=110.0)
+        assert [work.key for work in claimed.works] == ["job:1", "job:0", "job:2"]
+
+    def test_returned_work_goes_to_the_head_of_the_line(self, ask: Asker) -> None:
+        given = begin(ask)
+        ask.offer("job:0", now=100.0, at=70.0)
+        ask.offer("job:2", now=100.0, at=60.0)
+        ask.offer("other:1", now=100.0, at=50.0)
+        ask.finish(given, "returned", now=105.0)
+        assert ask.work("job:1", now=105.0).due_at == 59.999999
+        claimed = ask.claim(number=2, now=105.0)
+        assert [work.key for work in claimed.works] == ["job:1", "job:2", "job:0"]
+
+    def test_if_no_other_has_waited_longer_it_is_due_now(self, ask: Asker) -> None:
+        given = begin(ask)
+        ask.offer("job:2", now=105.0)
+        ask.finish(given, "returned", now=105.0)
+        assert ask.work("job:1", now=105.0).due_at == 105.0
+
+    def test_if_all_others_are_for_later_it_is_due_now(self, ask: Asker) -> None:
+        given = begin(ask)
+        ask.offer("job:2", now=100.0, delay=50.0)
+        ask.finish(given, "returned", now=105.0)
+        assert ask.work("job:1", now=105.0).due_at == 105.0
+
+    def test_what_is_returned_for_an_instant_waits_for_it(self, ask: Asker) -> None:
+        given = begin(ask)
+        ask.offer("job:2", now=100.0, at=60.0)
+        ask.finish(given, "returned", now=105.0, at=106.0)
+        assert ask.work("job:1", now=105.0).due_at == 106.0
+
+    def test_what_has_failed_waits_as_long_as_it_was_said(self, ask: Asker) -> None:
+        given = begin(ask)
+        ask.offer("job:2", now=100.0, at=60.0)
+        ask.finish(given, "failed", now=105.0, retry=0.0)
+        assert ask.work("job:1", now=105.0).due_at == 105.0
+
+    def test_who_leaves_returns_all_to_the_head_of_the_line(self, ask: Asker) -> None:
+        """In the order of the keys, each before the one returned just before."""
+        ask.join(now=99.0)
+        ask.offer("job:1", "job:2", now=99.0)
+        ask.claim(now=100.0)
+        ask.offer("job:3", now=100.0)
+        ask.leave(now=105.0)
+        dues = {work.key: work.due_at for work in ask.works(now=105.0).works}
+        assert dues == {"job:1": 99.999999, "job:2": 99.999998, "job:3": 100.0}
+
+    def test_who_finishes_too_late_has_it_put_at_the_head_of_the_line(self, ask: Asker) -> None:
+        given = begin(ask)
+        ask.offer("job:2", now=103.0)
+        ask.finish(given, now=120.0)
+        assert ask.work("job:1", now=120.0).due_at == 102.999999
+
     # Leaving
 
     def test_who_leaves_gives_back_what_it_has_at_once(self, ask: Asker) -> None:
@@ -233,7 +311,8 @@ class Abandoning:
         assert ask.leave(now=102.0) == Beat("left", 0.0, 0, 102.0)
         for given in works:
             work = ask.work(given.key, now=102.0)
-            assert (work.state, work.tries, work.due_at, work.instance) == ("offered", 0, 102.0, "e-1")
+            assert (work.state, work.tries, work.instance) == ("offered", 0, "e-1")
+            assert 101.999 < work.due_at <= 102.0
             assert ask.look(now=102.0, key=given.key).state == "free"
             assert ask.finish(given, now=103.0) == NotHeld("already")
             assert ask.renew(given.attempt, given.token, now=103.0, key=given.key).why == "already"

@@ -50,12 +50,37 @@ class Calling:
         ask.offer("job:1", now=101.0)
         assert ask.signals() == []
 
-    def test_who_got_less_than_it_wanted_waits_for_more(self, ask: Asker) -> None:
+    def test_who_got_something_does_not_wait_for_more(self, ask: Asker) -> None:
+        """It may be busy with it, and asks again when it is not; only then does it wait."""
         ask.join(now=100.0)
         ask.offer("job:1", now=100.0)
         ask.claim(now=100.0, limit=2)
         ask.offer("job:2", now=101.0)
+        assert ask.signals() == []
+        ask.claim(number=2, now=101.0)
+        ask.claim(number=3, now=101.0)
+        ask.offer("job:3", now=101.0)
         assert ask.signals() == [("work", "e-1")]
+
+    def test_who_got_nothing_because_it_was_put_off_or_left_to_others_waits(self, ask: Asker) -> None:
+        ask.join(now=100.0, capacity=2)
+        ask.begin("own:1", "a-1", now=100.0, id="e-1")
+        ask.offer("job:1", now=100.0)
+        assert ask.claim(now=100.0, spread=1.0).works == ()
+        ask.offer("job:2", now=100.1)
+        assert ask.signals() == [("work", "e-1")]
+        ask.take("b-1", now=100.1, key="job:1")
+        assert ask.claim(number=2, now=100.6, spread=1.0, limit=1).works == ()
+        ask.offer("job:3", now=100.7)
+        assert ask.signals() == [("work", "e-1")]
+
+    def test_a_late_copy_does_not_change_what_is_waited_for(self, ask: Asker) -> None:
+        """P6."""
+        waiting(ask, "e-1")
+        ask.claim(number=2, now=100.0, types=("other",))
+        ask.claim(number=1, now=101.0)
+        ask.offer("job:1", "other:1", now=102.0)
+        assert ask.full_signals() == (Signal("work", "other", "e-1"),)
 
     def test_a_claim_that_got_enough_waits_for_nothing_any_more(self, ask: Asker) -> None:
         waiting(ask, "e-1")

@@ -203,6 +203,7 @@ class Claiming:
         first = ask.claim(now=101.0, types=("b", "a"), limit=3)
         again = ask.claim(now=103.0, types=("b", "a"), limit=3)
         assert again.works == tuple(replace(work, expires_in=8.0, at=103.0) for work in first.works)
+        assert again.again_in == 0.0
         assert ask.work("a:1", now=103.0).state == "offered"
         assert ask.instance(now=103.0).assigned == 3
 
@@ -234,8 +235,9 @@ class Claiming:
         ask.finish(first, now=102.0)
         second = ask.claim(number=2, now=102.0)
         ask.offer("job:2", "job:3", now=103.0)
-        assert (second.works, ask.claim(number=1, now=103.0).works) == ((), ())
-        assert ask.claim(number=2, now=104.0).works == ()
+        assert (second.works, second.again_in) == ((), None)
+        assert ask.claim(number=1, now=103.0) == Claimed((), 0.0)
+        assert ask.claim(number=2, now=104.0) == Claimed((), 0.0)
         assert [work.state for work in ask.works(now=104.0, prefix="job:").works] == [
             "completed",
             "offered",

@@ -146,7 +146,7 @@ class ClusterWitness:
         key = self._key(work.key)
         assert again or not key.done, f"{work.key} has completed, and was begun once more"
         key.done = False
-        key.instances[work.attempt, work.token] = id
+        key.instances.setdefault((work.attempt, work.token), id)
         self._granted(key, work.attempt, work.token, now, work.expires_in)
 
     @staticmethod
