@@ -12,8 +12,8 @@ from tests.conformance.serving import ServedConformance, stores_behind
 class TestHTTPMySQL(ServedConformance):
     @pytest.fixture
     def way(self) -> Callable[[Store], Store]:
-        """From threads: how a client asks does not depend on what is behind the server. Both ways are tried
-        over memory and SQLite, and the other one over PostgreSQL.
+        """Directly: how a client asks does not depend on what is behind the server. The other way is tried
+        over memory and PostgreSQL.
         """
         return lambda store: store
 

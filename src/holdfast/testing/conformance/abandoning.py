@@ -104,6 +104,19 @@ class Abandoning:
         claimed = ask.claim("e-2", 1, now=115.0)
         assert [work.key for work in claimed.works] == ["job:1", "job:0", "job:2"]
 
+    def test_the_store_has_the_time_to_take_over(self, ask: Asker) -> None:
+        """Of what was given long ago, by the store's own clock: to the living, who are called for it."""
+        begin(ask)
+        ask.join("e-2", now=None)
+        claimed = ask.claim("e-2", 1, now=None, ttl=60.0)
+        assert [(work.key, work.tries) for work in claimed.works] == [("job:1", 2)]
+        ask.beat("e-2", now=None)
+        assert [event.kind for event in ask.history(key="instance:e-1")] == ["joined", "died"]
+        assert ask.claim("e-2", 2, now=None).works == ()
+        ask.signals()
+        ask.offer("job:2", now=None)
+        assert ask.signals() == [("work", "e-2")]
+
     def test_and_so_does_what_is_returned(self, ask: Asker) -> None:
         given = begin(ask)
         ask.offer("job:0", "job:2", now=101.0)
