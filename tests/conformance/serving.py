@@ -13,7 +13,14 @@ from holdfast.server import Limits, ServerSettings
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, StoreOptions
 from holdfast.testing.conformance import CLIENT, Asker, MakeStore, StoreConformance
+from holdfast.testing.conformance.addressing import Addressing
 from holdfast.testing.conformance.admitting import WANTED
+from holdfast.testing.conformance.being import Being
+from holdfast.testing.conformance.calling import Calling
+from holdfast.testing.conformance.claiming import Claiming
+from holdfast.testing.conformance.handing_over import HandingOver
+from holdfast.testing.conformance.operating import Operating
+from holdfast.testing.conformance.signalling import Signalling
 from holdfast.testing.serving import ServerThread, settled
 
 
@@ -28,6 +35,17 @@ class ServedConformance(StoreConformance):
         kept = ask.store.execute(replace(WANTED, name="zoe@laptop", rights=rights))
         assert (kept.name, kept.rights) == ("zoe@laptop", rights)
         assert self._listed(ask, now=101.0) == [kept]
+
+
+class ServedByADatabase(HandingOver, Operating, Claiming, Signalling, Addressing, Calling, Being):
+    """What of the suite has to do with how a server and a database tell each other and their clients.
+
+    All of it is put to servers over memory and SQLite, and to each database directly.
+    """
+
+    connect = StoreConformance.connect
+    store = StoreConformance.store
+    ask = StoreConformance.ask
 
 
 def settings(url: str, history="notable") -> ServerSettings:

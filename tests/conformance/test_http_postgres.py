@@ -1,4 +1,4 @@
-"""The suite, put to a lock server over Postgres, through the HTTP store."""
+"""A part of the suite, put to a lock server over Postgres, through the HTTP store."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,10 +6,10 @@ import pytest
 
 from holdfast.stores.base import Store
 from holdfast.testing.conformance import AsyncAdapter, MakeStore
-from tests.conformance.serving import ServedConformance, stores_behind
+from tests.conformance.serving import ServedByADatabase, stores_behind
 
 
-class TestHTTPPostgres(ServedConformance):
+class TestHTTPPostgres(ServedByADatabase):
     @pytest.fixture
     def way(self) -> Callable[[Store], Store]:
         """By way of an event loop; see `test_http_mysql`."""

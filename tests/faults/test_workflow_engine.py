@@ -32,7 +32,7 @@ PATIENCE = 600.0  # until a run counts as stuck; only a machine that is busy wit
 
 # HOLDFAST_WORKFLOWS=2000 is what is promised, and takes two idle cores about a minute on each server. By
 # default there are fewer, which take their time and little of the processors': engines are killed as often.
-WORKFLOWS = int(os.environ.get("HOLDFAST_WORKFLOWS", "200"))
+WORKFLOWS = int(os.environ.get("HOLDFAST_WORKFLOWS", "100"))
 WORK = 0.2 if WORKFLOWS < 1000 else 0.0  # seconds that a step takes
 STEPS = 7  # five nodes, one of which is a loop of three
 
