@@ -61,7 +61,7 @@ def finish_without_the_lease(self: Any, *args: Any, **options: Any) -> Any:
 FLAWS: dict[str, tuple[str, dict[tuple[type, str], Callable[..., Any]]]] = {
     "a late copy of a claim": ("14 claims", {(MemoryStore, "_claim"): claim_whatever_the_number}),
     "more than its capacity": ("13 capacity", {(MemoryStore, "_take"): take_beyond_capacity}),
-    "work taken from who has it": ("2 exclusion", {(MemoryStore, "_look_at"): abandon_what_lives}),
+    "work taken from who has it": ("4 scope", {(MemoryStore, "_look_at"): abandon_what_lives}),
     "the lease is not asked for": ("11 work", {(MemoryStore, "_let_go"): finish_without_the_lease}),
     "the dead return": (
         "12 instances",
