@@ -344,6 +344,13 @@ MUTANTS = (
         test=f"{SQLITE_SUITE}::test_tokens_rise_through_a_sweep_even_if_time_went_back[sync]",
     ),
     Mutant(
+        "a signal that overtakes an answer is forgotten",
+        "Renewing",
+        KEEPER,
+        (("        elif kept.hurried_at >= asked:", "        elif kept.hurried_at > asked + ttl:"),),
+        test="tests/unit/test_keeper.py::test_a_signal_while_a_renewal_is_under_way_is_asked_about_again",
+    ),
+    Mutant(
         "heartbeats come after the ticket's end",
         "P7, R13",
         KEEPER,

@@ -238,6 +238,23 @@ def test_a_signal_makes_a_lease_due_now(keeper):
     assert keeper.due(101.0) == Renew(leases=(renewal(),))
 
 
+def test_a_signal_while_a_renewal_is_under_way_is_asked_about_again(keeper):
+    """The answer may be older than what the signal is about."""
+    keep(keeper)
+    keeper.hurry("a-1", 101.5)
+    answer(keeper, LeaseAnswer("renewed", 10.0), asked=101.0)
+    assert keeper.due(101.5) == Renew(leases=(renewal(),))
+    answer(keeper, LeaseAnswer("renewed", 10.0), asked=102.0)
+    assert keeper.next_at() == 108.0
+
+
+def test_a_signal_before_a_renewal_is_answered_by_it(keeper):
+    keep(keeper)
+    keeper.hurry("a-1", 100.5)
+    answer(keeper, LeaseAnswer("renewed", 10.0), asked=101.0)
+    assert keeper.next_at() == 107.0
+
+
 def test_tickets_are_refreshed_every_heartbeat(keeper):
     keeper.wait("nightly", "w-1", now=100.0)
     assert keeper.next_at() == 102.0

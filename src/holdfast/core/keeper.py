@@ -38,6 +38,7 @@ class Kept:
     __slots__ = (
         "failures",
         "grant",
+        "hurried_at",
         "leaving",
         "lost",
         "margin",
@@ -53,6 +54,7 @@ class Kept:
         self.grant = grant
         self.trusted_until = grant.trusted_until
         self.renew_at = renew_at
+        self.hurried_at = -math.inf  # when a signal last said that something happened to it
         self.margin = margin
         self.stop_at = stop_at  # max_hold: no end later than this
         self.leaving = False  # released in a caller's transaction, which may still be rolled back
@@ -162,7 +164,7 @@ class Keeper:
     def hurry(self, attempt: str, now: float) -> None:
         """Ask about this lease or ticket at once: a signal says that something happened to it."""
         if (kept := self.leases.get(attempt)) and kept.renew_at < math.inf:
-            kept.renew_at = now
+            kept.renew_at = kept.hurried_at = now
 
     def due(self, now: float) -> Renew | None:
         """Return the request for everything that is due, or None. At most `BATCH` leases and tickets."""
@@ -239,6 +241,10 @@ class Keeper:
         kept.renew_at = asked + ttl * self.settings.renew_at
         if asked + ttl >= kept.stop_at:
             kept.renew_at = math.inf  # max_hold: this was the last renewal
+        elif kept.hurried_at >= asked:
+            kept.renew_at = (
+                kept.hurried_at
+            )  # the signal may be about something that this answer is older than
 
     def _postpone(self, kept: Kept, trouble: str, now: float) -> None:
         kept.failures += 1
