@@ -19,6 +19,8 @@ from holdfast.errors import SettingsError
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
+forks = 0  # that made this process what it is: who remembers another number is the process that forked us
+
 _threads = threading.local()
 _tasks: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
@@ -83,7 +85,8 @@ def check_name(name: object, what: str, *, longest: int = 255) -> str:
 
 def after_fork() -> None:
     """Make everybody somebody else in a forked child: what the parent owns is not ours."""
-    global _threads
+    global _threads, forks
+    forks += 1
     _threads = threading.local()
     _tasks.clear()
 

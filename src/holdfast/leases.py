@@ -29,6 +29,7 @@ class BaseLease:
     def __init__(self, kept: Kept, wish: Wish) -> None:
         self._kept = kept
         self._wish = wish
+        self._forks = identity.forks
         self._released = False
         self._outcome: Outcome | None = None  # of an operation, to be told when it is released
 
@@ -94,7 +95,13 @@ class BaseLease:
         raise TypeError(f"{self!r} cannot be sent to another process: it is this process that holds it")
 
     def _loss(self) -> errors.LeaseLost | None:
+        self._notice_fork()
         return self._kept.loss(boot_time())
+
+    def _notice_fork(self) -> None:
+        """Lose it in a forked child. The keeper tells those it keeps, and not who is being released."""
+        if self._forks != identity.forks:
+            self._kept.lose("forked", detail="the process that forked this one holds it")
 
     def _report_loss(self) -> None:
         """Call *on_lost*, whose errors are logged: they must not stop the keeper."""
@@ -109,6 +116,7 @@ class BaseLease:
         kept = self._kept
         if self._released:
             raise errors.NotHeld(self.key, "released already")
+        self._notice_fork()
         if kept.lost is not None and kept.lost.reason == "forked":
             raise kept.lost.copy()
         if not self._wish.travels and identity.current_owner() != self.owner:

@@ -127,6 +127,47 @@ def test_leaving_a_block_in_the_child_leaves_the_parents_lock_alone(house: House
     assert house.look().state == "free"
 
 
+def test_a_lease_that_is_being_released_is_not_the_childs_either(house: House) -> None:
+    """Nobody keeps it any more; so nobody tells the child that it is lost."""
+    parent = house.worker()
+    parent.do(FORK)
+    parent.do(
+        """
+        from holdfast.core.requests import Release
+
+        def failing(request, execute=locks._store.execute):
+            if isinstance(request, Release):
+                raise StoreUnavailable("away")
+            return execute(request)
+
+        lease = locks.acquire("nightly", ttl=60, owner="me")
+        locks._store.execute = failing
+        try:
+            lease.release()
+        except StoreUnavailable:
+            pass
+        del locks._store.execute
+        """
+    )
+    told = parent.do(
+        """
+        def child():
+            held = lease.held
+            try:
+                lease.release()
+            except LeaseLost as error:
+                return [held, error.reason]
+            return [held, "released"]
+
+        _ = in_child(child)
+        """
+    )
+    assert told == [False, "forked"]
+    assert house.look().state == "held"
+    parent.do("lease.release()")
+    assert house.look().state == "free"
+
+
 def test_the_end_of_a_forked_interpreter_releases_nothing_of_the_parents(house: House) -> None:
     parent = house.worker()
     token = parent.acquire(ttl=60)

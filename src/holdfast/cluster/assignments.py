@@ -83,7 +83,7 @@ class BaseAssignment:
         raise TypeError(f"{self!r} cannot be sent to another process: it is this process that has it")
 
     def _loss(self) -> errors.LeaseLost | None:
-        return self._kept.loss(boot_time())
+        return self._lease._loss()  # noqa: SLF001
 
     def _check_not_ended(self) -> None:
         if self._ended is not None:
