@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Settings
+from holdfast import Holdfast, LockTimeout, OutcomeUnknown, Settings, StoreUnavailable
 from holdfast.core.requests import Acquire, Renew
 from tests.clients.support import PATIENCE, Spy, Stage, eventually
 
@@ -164,6 +164,26 @@ def test_without_signals_a_waiter_is_served_at_its_next_heartbeat(stage: Stage) 
     stage.until_waiting("nightly", 1)
     stage.call(lease.release)
     waiting.result(PATIENCE).check()
+
+
+def test_who_gives_up_after_trouble_leaves_no_ticket(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ticket is written before circles are looked for: failing then does not mean that it was not."""
+
+    def fail(*_: Any) -> None:
+        raise StoreUnavailable("away")
+
+    behind, holder = stage.actor("behind"), stage.actor("holder")
+    lease = stage.call(stage.locks.acquire, "mine")
+    waiting = behind.start(stage.locks.acquire, "mine")
+    stage.until_waiting("mine", 1)
+    holder.call(stage.locks.acquire, "theirs")
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.stores.sql.deadlock.Tables.states", fail)
+        with pytest.raises((LockTimeout, OutcomeUnknown)):
+            stage.call(stage.locks.acquire, "theirs", timeout=0.3)
+    assert stage.waiting("theirs") == 0
+    stage.call(lease.release)
+    waiting.result(PATIENCE)
 
 
 def test_a_waiter_outlives_its_patience_as_long_as_it_lives(stage: Stage) -> None:

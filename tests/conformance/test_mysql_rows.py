@@ -348,3 +348,30 @@ def eventually(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.fixture
+def audited(mysql_sessions: Connect):
+    """Somebody's own triggers on our tables, as an audit or a schema change on line has them."""
+    session = mysql_sessions()
+    for event in ("INSERT", "UPDATE"):
+        session.script(
+            f"CREATE TRIGGER audit_{event} AFTER {event} ON holdfast_locks FOR EACH ROW SET @seen = NEW.token"
+        )
+    yield
+    for event in ("INSERT", "UPDATE"):
+        session.script(f"DROP TRIGGER audit_{event}")
+
+
+@pytest.mark.usefixtures("audited")
+def test_a_trigger_on_the_table_does_not_hide_the_token(mysql_store):
+    """A trigger empties the insert id in the server's answer, by which the token travels."""
+    first = take(mysql_store)  # a row that is new
+    assert mysql_store.execute(Release("k", "a-1", first.token)) == Released()
+    second = take(mysql_store, attempt="a-2")  # a row that is free
+    assert second.token > first.token > 0
+    assert isinstance(mysql_store.execute(Acquire("k", "w-1", "w-1", 60.0, CLIENT, wait=True)), Queued)
+    assert mysql_store.execute(Release("k", "a-2", second.token)) == Released(next="w-1")
+    third = mysql_store.execute(Acquire("k", "w-1", "w-1", 60.0, CLIENT, wait=True))  # a hand-over
+    assert third.token > second.token
+    assert mysql_store.execute(Release("k", "w-1", third.token)) == Released()

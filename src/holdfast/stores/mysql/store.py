@@ -232,8 +232,13 @@ def _in_portions(offer: Callable[[Offer], Offered], request: Offer) -> Offered:
 def _first(session: MySQLSession, names: list[str], parameters: dict[str, Any]) -> list[Row]:
     """Run statements, and return the rows of the first that has any."""
     try:
-        return next(filter(None, session.send([(name, parameters) for name in names], commits=True)), [])
+        rows = next(filter(None, session.send([(name, parameters) for name in names], commits=True)), [])
     except RowLocked:
         raise
     except Conflict:  # somebody else has just made that row
         return []
+    if rows and not rows[0][0]:
+        # A trigger on the table (somebody's audit, or a schema change on line) takes the insert id out of the
+        # server's answer. The session still has it.
+        return session.script("SELECT LAST_INSERT_ID()")
+    return rows

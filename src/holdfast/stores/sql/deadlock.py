@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 
+from holdfast import errors
 from holdfast.core import deadlocks
 from holdfast.core.deadlocks import Deadlock, Held, KeyState, Waiting
 from holdfast.core.family import load_terms
@@ -49,10 +50,13 @@ class Tables:
 
 def end_circles(request: Acquire, look: Tables, end: Callable[[Deadlock], object]) -> Deadlocked | None:
     """Have *end* end the circles that a ticket has closed; answer it if it is the one that has to go."""
-    while found := deadlocks.find(request.owner, look):
-        end(found)
-        if found.victim == (request.key, request.attempt):
-            return Deadlocked(found.cycle)
+    try:
+        while found := deadlocks.find(request.owner, look):
+            end(found)
+            if found.victim == (request.key, request.attempt):
+                return Deadlocked(found.cycle)
+    except errors.StoreUnavailable as error:  # but the ticket is written, and has to be withdrawn
+        raise errors.OutcomeUnknown(str(error)) from error
     return None
 
 
