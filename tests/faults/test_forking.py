@@ -406,3 +406,32 @@ def test_our_own_process_can_fork_as_well(house: House) -> None:
     assert os.waitpid(pid, 0)[1] == 0
     lease.check()
     lease.release()
+
+
+def test_a_lease_that_was_lost_before_is_not_released_by_the_child(house: House) -> None:
+    parent = house.worker()
+    parent.do(FORK)
+    parent.do(
+        """
+        lease = locks.acquire("nightly", ttl=0.2, owner="me", renew=False)
+        lease.lost.wait()
+        again = locks.acquire("nightly", ttl=60, owner="me")
+        """
+    )
+    told = parent.do(
+        """
+        from holdfast.core.requests import Release
+
+        def child():
+            asked = []
+            execute = locks._store.execute
+            locks._store.execute = lambda request: asked.append(type(request).__name__) or execute(request)
+            return [name_of(lease.release), asked]
+
+        _ = in_child(child)
+        """
+    )
+    error, asked = told
+    assert error.startswith("LeaseLost")
+    assert asked == []
+    parent.do("again.check(); again.release()")
