@@ -19,6 +19,7 @@ OWN = {
     "newest_row",
     "acquire_new",
     "listen",
+    "wait",
     "sleep",
     "handed",
     "signals",

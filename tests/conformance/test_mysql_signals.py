@@ -57,6 +57,37 @@ def test_no_hand_over_goes_unnoticed(stores):
     assert arrived.empty()
 
 
+def test_only_one_listener_sleeps_and_when_it_leaves_another_one_does(stores, mariadb_server):
+    """All sleeps of a server share one mutex: ending them at once made the whole server wait, for seconds."""
+
+    def resting() -> dict[str, int]:
+        rows = mariadb_server.execute(
+            "SELECT state, id FROM information_schema.processlist"
+            " WHERE info LIKE 'SELECT SLEEP(%' OR info LIKE 'SELECT IF(%'"
+        )
+        return {state: sum(row[0] == state for row in rows) for state, _ in rows}
+
+    listeners = [stores(Client(f"listener-{number}", "alpha", number)) for number in range(4)]
+    for store, _ in listeners:
+        store.be_reachable()
+    deadline = time.monotonic() + SOON
+    while resting() != {"User sleep": 1, "User lock": 3}:
+        assert time.monotonic() < deadline, resting()
+        time.sleep(0.01)
+    while listeners:
+        other, arrived = listeners.pop(0)  # the one that sleeps is among the first
+        mine, _ = stores(CLIENT)
+        token = ask(mine, CLIENT, "a-1", other._client.instance).token
+        ask(other, other._client, "b-1", other._client.instance, wait=True)
+        mine.execute(Release(other._client.instance, "a-1", token))
+        assert arrived.get(timeout=SOON).kind == "granted"
+        other.close()
+        deadline = time.monotonic() + SOON
+        while listeners and resting().get("User sleep") != 1:
+            assert time.monotonic() < deadline, resting()
+            time.sleep(0.01)
+
+
 def test_a_grant_is_told_once_however_long_it_stays_unclaimed(stores):
     (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
     for key in ("k1", "k2"):

@@ -1,8 +1,10 @@
-"""Wake-ups by KILL QUERY: one listening connection per client, asleep in the server until somebody ends that.
+"""Wake-ups by KILL QUERY: one listening connection per client waits in the server until somebody ends that.
 
-It holds a named lock of the server's for its life, by which others find it. What was handed to this client it
-reads from the locks; other signals are rows that it deletes. The connection is made when something is waited
-for or held, and made again when it breaks; what was missed meanwhile, heartbeats tell.
+It holds a named lock of the server's for its life, by which others find it. The first of all listeners
+sleeps, and the others wait for a lock that it has: ending many sleeps at once has stopped servers for
+seconds. What was handed to this client it reads from the locks; other signals are rows that it deletes. The
+connection is made when something is waited for or held, and made again when it breaks; what was missed
+meanwhile, heartbeats tell.
 """
 
 from __future__ import annotations
@@ -111,13 +113,18 @@ class Doorbell(Listening):
             if session.fetch("listen", {"instance": instance, "timeout": TURN}) != [(1,)]:
                 raise errors.StoreUnavailable("MySQL: another connection listens for this client already")
             listening = True
+            first = False  # of all listeners of this server
             told: set[Grant] = set()
             while not stop.is_set():
                 told = self._hear(session, told)
                 ready.set()
                 seen = sum(token for _, token in told)
+                asked = {"instance": instance, "seen": seen, "seconds": SLEEP}
                 with suppress(Interrupted):
-                    session.fetch("sleep", {"instance": instance, "seen": seen, "seconds": SLEEP})
+                    if first:
+                        session.fetch("sleep", asked)
+                    else:
+                        first = session.fetch("wait", asked) == [(1,)]
         finally:
             with self._mutex:
                 self._line = None

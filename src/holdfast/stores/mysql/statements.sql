@@ -880,9 +880,16 @@ SELECT version FROM holdfast_meta WHERE id = 1;
 -- list of listeners that could be out of date: the server forgets it with the connection.
 SELECT GET_LOCK(left(concat('holdfast:', :instance), 64), :timeout);
 
--- name: sleep
--- Look and sleep in one statement: whatever is committed before the look ends the sleep at once, and for whatever is
+-- name: wait
+-- Look and wait in one statement: whatever is committed before the look ends the wait at once, and for whatever is
 -- committed later somebody sends KILL QUERY. :seen is the sum of the tokens that were handed to us when we looked last.
+-- What is waited for is a lock that another listener has for its life. 1: we have it now, and others wait behind us.
+SELECT IF((SELECT coalesce(sum(token), 0) FROM holdfast_locks FORCE INDEX (by_winner) WHERE handed_to = :instance) <> :seen
+          OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0, GET_LOCK('holdfast first', :seconds));
+
+-- name: sleep
+-- The same for the one that has that lock. Only for that one: all sleeps of a server share one mutex, and ending them
+-- made each other wait.
 SELECT SLEEP(IF((SELECT coalesce(sum(token), 0) FROM holdfast_locks FORCE INDEX (by_winner) WHERE handed_to = :instance) <> :seen
                 OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0, :seconds));
 
