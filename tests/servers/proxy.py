@@ -24,10 +24,14 @@ _RESET = struct.pack("ii", 1, 0)  # linger for no time: closing sends a reset, a
 
 
 class Proxy:
-    """Pass on what is said between clients of `port` and the server at *host*:*port*, till told otherwise."""
+    """Pass on what is said between clients of `port` and the server at *host*:*port*, till told otherwise.
 
-    def __init__(self, host: str, port: int) -> None:
+    It listens *at* an address of this machine: not the usual one if clients have a network of their own.
+    """
+
+    def __init__(self, host: str, port: int, *, at: str = HOST) -> None:
         self._server = (host, port)
+        self.at = at
         self._pairs: set[Pair] = set()
         self._late: set[Pair] = set()  # those that have something to pass on later
         self._deaf = self._losing = self._closing = False
@@ -49,7 +53,7 @@ class Proxy:
 
     def through(self, url: str) -> str:
         """Give the *url* of a database of the server as it is called through the proxy."""
-        return with_port(url, self.port)
+        return with_port(url, self.port).replace(f"{HOST}:{self.port}", f"{self.at}:{self.port}")
 
     @property
     def connections(self) -> int:
@@ -59,6 +63,14 @@ class Proxy:
     def cut(self) -> None:
         """Reset all connections, on both sides. What was under way is lost. New ones are welcome."""
         self._order(lambda: self._reset(*self._pairs))
+
+    def halve_answers(self) -> None:
+        """Break each connection that there is in the middle of what the server says next."""
+        self._order(self._halve)
+
+    def point_at(self, host: str, port: int) -> None:
+        """Stand before another server from now on: connections to the old one are reset."""
+        self._order(lambda: self._point_at(host, port))
 
     def refuse(self) -> None:
         """Refuse new connections; those that exist go on."""
@@ -155,8 +167,18 @@ class Proxy:
         self._losing = self._losing if losing is None else losing
         self._delay = self._delay if delay is None else delay
 
+    def _halve(self) -> None:
+        for pair in self._pairs:
+            pair.halving = True
+
+    def _point_at(self, host: str, port: int) -> None:
+        self._server = (host, port)
+        self._reset(*self._pairs)
+
     def _restore(self) -> None:
         self._set(deaf=False, losing=False, delay=0.0)
+        for pair in self._pairs:
+            pair.halving = False
         self._reset(*(pair for pair in self._pairs if pair.lost))
         self._listen()
 
@@ -170,7 +192,7 @@ class Proxy:
 
     def _listen(self) -> None:
         if self._listener is None:
-            listener = socket.create_server((HOST, self.port), backlog=128)
+            listener = socket.create_server((self.at, self.port), backlog=128)
             listener.setblocking(False)
             self._selector.register(listener, selectors.EVENT_READ)
             self._listener = listener

@@ -75,9 +75,13 @@ class Pair:
         self.up, self.down = Stream(client, server), Stream(server, client)
         self.lost = False  # the client missed something: this connection can never be made good
         self.broken = False  # one side was reset
+        self.halving = False  # of what the server says next, only half is to be passed on
+        self.halved = False  # that was done: there is nothing more to say
 
     @property
     def finished(self) -> bool:
+        if self.halved:
+            return self.down.finished
         return self.up.finished and (self.down.finished or (self.lost and self.down.ended))
 
     @property
@@ -109,6 +113,12 @@ class Pair:
         while stream.hungry and (piece := stream.read()) is not None:
             if losing:
                 self.lost = True
+            elif self.halving and stream is self.down and piece != _END:
+                # The client is to read half of it, and then that this was all.
+                if half := piece[: len(piece) // 2]:
+                    stream.keep(half, time.monotonic() + delay)
+                stream.keep(_END, time.monotonic() + delay)
+                stream.ended = self.halved = True
             else:
                 stream.keep(piece, time.monotonic() + delay)
 

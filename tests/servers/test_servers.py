@@ -179,6 +179,32 @@ def test_a_delay_is_for_either_direction(proxy: Proxy, postgres_url: str) -> Non
         assert time.monotonic() - start < 0.1
 
 
+def test_half_an_answer_is_all_that_a_client_gets_once() -> None:
+    with socket.create_server((HOST, 0)) as server, Proxy(*server.getsockname()) as proxy:
+        for expected in (b"01234", b"0123456789"):  # who connects later is not concerned
+            with socket.create_connection((HOST, proxy.port)) as client, server.accept()[0] as answering:
+                if expected == b"01234":
+                    proxy.halve_answers()
+                answering.sendall(b"0123456789")
+                assert client.recv(10, socket.MSG_WAITALL) == expected
+
+
+def test_a_proxy_can_be_pointed_at_another_server() -> None:
+    with (
+        socket.create_server((HOST, 0)) as one,
+        socket.create_server((HOST, 0)) as two,
+        Proxy(*one.getsockname(), at="127.0.0.2") as proxy,
+    ):
+        assert proxy.through(f"mysql://somebody@{HOST}:1/x") == f"mysql://somebody@127.0.0.2:{proxy.port}/x"
+        with socket.create_connection((proxy.at, proxy.port)) as client, one.accept()[0]:
+            proxy.point_at(*two.getsockname())
+            with pytest.raises(ConnectionResetError):
+                client.recv(1)
+        with socket.create_connection((proxy.at, proxy.port)) as client, two.accept()[0] as answering:
+            answering.sendall(b"2")
+            assert client.recv(1) == b"2"
+
+
 def test_a_client_of_a_server_that_is_down_is_cut_off() -> None:
     with Proxy(HOST, 1) as proxy, socket.create_connection((HOST, proxy.port)) as client:
         client.settimeout(PATIENCE)

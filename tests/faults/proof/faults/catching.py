@@ -1,0 +1,68 @@
+"""Stops a client in the moment that matters most: while it holds a lease, or waits for an answer.
+
+Most leases are short, so a client that is stopped at any moment mostly has none, and nothing comes of it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.faults.proof.records import CALLS
+
+if TYPE_CHECKING:
+    from tests.faults.proof.faults.scene import Scene
+    from tests.faults.proof.fleet import Process
+
+TAKES = ("acquire", "try", "reenter")
+TAIL = 16384  # bytes: a lease that was taken before that is nearly over
+PATIENCE = 0.6  # seconds to wait for such a moment
+MOMENT = 0.01  # seconds between two tries
+
+
+def stop(scene: Scene, process: Process, dice: random.Random) -> str:
+    """Stop a client, mostly with a lease in its hands; return what it had, for the record."""
+    any_moment = dice.random() < 0.3
+    path = scene.stage.folder / CALLS / f"{process.name}.jsonl"
+    deadline = time.monotonic() + (0 if any_moment else PATIENCE)
+    while True:
+        process.pause()
+        held = held_by(path)  # it is stopped: that is all that it has written, and it stays so
+        if held or time.monotonic() > deadline:
+            return f"it held {', '.join(sorted(held))}" if held else ""
+        process.go_on()
+        time.sleep(MOMENT)
+
+
+def held_by(path: Path) -> set[str]:
+    """Return the keys of leases that a process was granted and has not begun to give back."""
+    asked: dict[int, dict[str, Any]] = {}
+    held: dict[str, str] = {}  # owner → key; each turn has an owner of its own
+    for line in _tail(path):
+        what, number, fields = json.loads(line)
+        if what == "trust":
+            held.pop(fields["owner"], None)  # its turn is over
+        elif what == "call" and "kind" in fields:
+            asked[number] = fields
+            if fields["kind"] == "release":
+                held.pop(fields["owner"], None)
+        elif what == "call" and number in asked:
+            call = asked.pop(number)
+            if call["kind"] in TAKES and fields["outcome"] == "ok":
+                held[call["owner"]] = call["key"]
+    return set(held.values())
+
+
+def _tail(path: Path) -> list[bytes]:
+    """Return the last whole lines of a file."""
+    try:
+        with path.open("rb") as file:
+            begin = max(0, path.stat().st_size - TAIL)
+            file.seek(begin)
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
+        return []
+    return lines[1 if begin else 0 : -1]

@@ -1,0 +1,75 @@
+"""The first checker: fencing tokens are the order of grants, so nothing has to be searched for.
+
+What programs were told (`Call`), what their clients asked (`Ask`), what they trusted (`Trust`) and what the
+triggers in the database wrote down (`Audit`) must agree with each other and with the promises. `rules` has
+what is looked at; each rule counts what it was applied to, because one that was applied to nothing has
+shown nothing.
+
+    rules      what must be so, and the books of what was found
+    asked      requests, by attempt            clocks   the store's clock, seen from the processes'
+    ledger     leases, holds and tickets, read from the audit; `steps` looks at each change of them
+    tokens, agreement, beliefs, queues, updates     rules about what programs were told
+    figures    what else is worth telling
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+from tests.faults.proof.order import queues, updates
+from tests.faults.proof.order.agreement import Agreement
+from tests.faults.proof.order.asked import Asked, micros
+from tests.faults.proof.order.beliefs import Beliefs
+from tests.faults.proof.order.clocks import Clocks
+from tests.faults.proof.order.figures import count
+from tests.faults.proof.order.rules import Findings
+from tests.faults.proof.order.steps import Replay
+from tests.faults.proof.order.tokens import check_tokens
+from tests.faults.proof.records import KINDS, Audit, History, Verdict
+
+
+def check(history: History) -> Verdict:
+    """Hold a history against all rules."""
+    collecting = gc.isenabled()
+    gc.disable()  # millions of objects are made and none is garbage: to look for some takes most of the time
+    try:
+        return _check(history)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _check(history: History) -> Verdict:
+    findings = Findings()
+    asked = Asked(history.asks)
+    clocks = Clocks(history.clocks, _grants(history), history.faults)
+    claim = micros(float(history.run.settings.get("claim", asked.patience)))
+    replay = Replay(findings, asked, clocks, one_writer=history.run.store == "sqlite", claim=claim)
+    replay.read(
+        row for row in history.audit if row.key.partition(":")[0] in KINDS
+    )  # others are the run's own
+    keys = replay.keys
+    check_tokens(history.calls, keys, findings)
+    Agreement(history, keys, asked, clocks, findings).check()
+    Beliefs(history, keys, clocks, findings).check()
+    queues.check_first_come(keys, asked, clocks, findings)
+    queues.check_stuck(history, replay.line.stretches, asked.patience, clocks, findings)
+    updates.check_updates(history, findings)
+    updates.check_operations(history, keys, findings)
+    count(history, keys, findings)
+    findings.figures["seconds of contradicting clocks"] = clocks.contradictions
+    return findings.verdict()
+
+
+def _grants(history: History) -> Iterator[tuple[float, float, int]]:
+    """Return when grants were asked for, told, and made, by two clocks: what is known of their difference."""
+    granted: dict[tuple[str, int], Audit] = {}
+    for row in history.audit:
+        if row.attempt and row.what in ("lock", "hold"):
+            granted.setdefault((row.key, row.token), row)
+    for call in history.calls:
+        if call.outcome == "ok" and call.kind in ("acquire", "try"):
+            first = granted.get((call.key, call.token))
+            if first is not None and first.owner == call.owner:
+                yield call.called, call.returned, first.granted_at

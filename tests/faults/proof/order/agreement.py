@@ -1,0 +1,181 @@
+"""What programs were told against what is in the tables: answers, releases, refusals, and what is unknown."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from tests.faults.proof.order import rules
+from tests.faults.proof.order.asked import Asked, micros
+from tests.faults.proof.order.clocks import LATE, Clocks
+from tests.faults.proof.order.ledger import Hold, Key, Lease, Ticket
+from tests.faults.proof.order.rules import Findings
+from tests.faults.proof.order.tokens import TAKING
+from tests.faults.proof.records import Call, History
+
+# PostgreSQL may answer a release before it is on the disk: losing it delays the next one, and breaks nothing.
+# This is how long before a crash such an answer may have been given (its WAL writer is never that late).
+LAZY = 2.0
+CRASHES = frozenset({"kill database", "promote standby", "failing fsync", "full disk"})
+
+Turn = tuple[str, str]  # key and owner
+
+
+class Agreement:
+    """All turns, as calls and as leases."""
+
+    def __init__(
+        self, history: History, keys: dict[str, Key], asked: Asked, clocks: Clocks, findings: Findings
+    ) -> None:
+        self._findings = findings
+        self._clocks = clocks
+        self._asked = asked
+        self._keys = keys
+        self._crashes = _crashes(history)
+        self._patience = micros(asked.patience)
+        self._lost: set[Turn] = set()  # whose releases were lost in a crash
+        self._leases: dict[Turn, list[Lease]] = defaultdict(list)
+        self._tickets: dict[Turn, list[Ticket]] = defaultdict(list)
+        for key in keys.values():
+            for lease in key.leases.values():
+                self._leases[key.name, lease.owner].append(lease)
+            for ticket in key.all_tickets:
+                self._tickets[key.name, ticket.owner].append(ticket)
+        self._turns: dict[Turn, list[Call]] = defaultdict(list)
+        for call in history.calls:
+            if call.kind in TAKING or call.kind == "release":
+                self._turns[call.key, call.owner].append(call)
+
+    def check(self) -> None:
+        """Apply all rules."""
+        self._check_answers()
+        self._check_releases()
+        for turn, calls in self._turns.items():
+            self._check_turn(turn, calls)
+            if any(call.outcome == "unknown" for call in calls):
+                self._resolve(turn, calls)
+
+    def _check_answers(self) -> None:
+        """What the store has granted by an answer is in its tables (P6)."""
+        for name, attempt in self._asked.attempts.items():
+            for ask in attempt.granted:
+                self._findings.check(rules.AGREE)
+                if self._find(ask.key, name, ask.token) is None:
+                    self._findings.violated(
+                        rules.AGREE,
+                        ask.key,
+                        f"{name} of {ask.owner} was told {ask.token} at {ask.returned:.6f}, and never had it",
+                    )
+
+    def _find(self, key: str, attempt: str, token: int) -> Hold | None:
+        """Return a hold by which its client was right to say that it has the lock."""
+        book = self._keys.get(key)
+        lease = book.leases.get(token) if book else None
+        holds = lease.holds if lease else ()
+        return next((hold for hold in holds if hold.attempt == attempt and hold.claimed), None)
+
+    def _check_releases(self) -> None:
+        """What was answered to be released is gone from the tables by then (P5)."""
+        for ask in self._asked.releases:
+            self._findings.check(rules.RELEASED)
+            hold = self._find(ask.key, ask.attempt, ask.token)
+            if hold is not None and hold.ended and hold.gone_at <= self._clocks.latest(ask.returned):
+                continue
+            if any(began - LAZY <= ask.returned <= ended for began, ended in self._crashes):
+                self._findings.figures["releases lost in a crash"] += 1
+                self._lost.add((ask.key, self._asked.attempts[ask.attempt].owner))
+                continue
+            seen = f"it was gone at {hold.gone_at}" if hold and hold.ended else "it is still there"
+            self._findings.violated(
+                rules.RELEASED,
+                ask.key,
+                f"{ask.attempt} was told at {ask.returned:.6f} that {ask.token} is released; {seen}",
+            )
+
+    def _check_turn(self, turn: Turn, calls: list[Call]) -> None:
+        key, owner = turn
+        leases = {lease.token: lease for lease in self._leases[turn]}
+        for call in calls:
+            if call.kind not in TAKING or call.outcome != "ok":
+                continue
+            self._findings.check(rules.AGREE)
+            lease = leases.get(call.token)
+            if lease is None or not lease.was_claimed:
+                self._findings.violated(
+                    rules.AGREE,
+                    key,
+                    f"{owner} was told at {call.returned:.6f} that it has {call.token}; the tables know"
+                    f" {sorted(leases) or 'nothing'} of it",
+                )
+            elif call.kind != "reenter" and not self._was_during(lease, call):
+                self._findings.violated(
+                    rules.AGREE,
+                    key,
+                    f"{owner} asked at {call.called:.6f} and was told at {call.returned:.6f}, which is"
+                    f" from {self._clocks.earliest(call.called):.0f} to"
+                    f" {self._clocks.latest(call.returned):.0f}; {call.token} was granted at"
+                    f" {lease.granted_at}",
+                )
+        released = sum(call.kind == "release" and call.outcome == "ok" for call in calls)
+        self._findings.check(rules.RELEASED, released)
+        ended = sum(bool(hold.ended) for lease in leases.values() for hold in lease.holds)
+        if released > ended and turn not in self._lost:
+            self._findings.violated(
+                rules.RELEASED,
+                key,
+                f"{owner} was told {released} times that it has released it, and {ended} ended",
+            )
+        taking = [call for call in calls if call.kind in TAKING]
+        if taking and all(call.outcome == "refused" for call in taking):
+            self._check_nothing_left(turn, taking)
+
+    def _was_during(self, lease: Lease, call: Call) -> bool:
+        return self._clocks.earliest(call.called) <= lease.granted_at <= self._clocks.latest(call.returned)
+
+    def _check_nothing_left(self, turn: Turn, calls: list[Call]) -> None:
+        """Whoever was refused was granted nothing but what it never claimed, and its ticket ends (P6)."""
+        self._findings.check(rules.NOTHING_LEFT)
+        key, owner = turn
+        told = self._clocks.latest(max(call.returned for call in calls))
+        for lease in self._leases[turn]:
+            if lease.was_claimed or lease.end > told + micros(LATE) + self._patience:
+                self._findings.violated(
+                    rules.NOTHING_LEFT,
+                    key,
+                    f"{owner} was refused at {told:.0f}, and has {lease.token} until {lease.end}"
+                    f"{', claimed' if lease.was_claimed else ''}",
+                )
+        for ticket in self._tickets[turn]:
+            ends_at = ticket.gone_at or ticket.last_end
+            if ends_at > told + micros(LATE) + self._patience:
+                self._findings.violated(
+                    rules.NOTHING_LEFT,
+                    key,
+                    f"{owner} was refused at {told:.0f}, and waits with ticket {ticket.number} until"
+                    f" {ends_at}",
+                )
+
+    def _resolve(self, turn: Turn, calls: list[Call]) -> None:
+        """Tell by the tables which of the calls without an answer were done: as many as are not told of."""
+        counts = Counter((_what(call), call.outcome) for call in calls)
+        holds = [hold for lease in self._leases[turn] for hold in lease.holds]
+        done = {
+            "taken": sum(hold.claimed for hold in holds) - counts["taken", "ok"],
+            "released": sum(hold.ended == "let go" for hold in holds) - counts["released", "ok"],
+        }
+        for what in ("taken", "released"):
+            unknown = counts[what, "unknown"]
+            self._findings.check(rules.RESOLVED, unknown)
+            applied = min(unknown, max(done[what], 0))
+            self._findings.figures["unknown applied"] += applied
+            self._findings.figures["unknown not applied"] += unknown - applied
+
+
+def _what(call: Call) -> str:
+    return "released" if call.kind == "release" else "taken"
+
+
+def _crashes(history: History) -> list[tuple[float, float]]:
+    """Return when the store may have forgotten what it had answered; only PostgreSQL is set up so."""
+    if history.run.store != "postgres":
+        return []
+    return [(fault.began, fault.ended) for fault in history.faults if fault.fault in CRASHES]

@@ -1,0 +1,100 @@
+"""What clients asked of the store, by attempt: who may end what, and from when on; and what was answered."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+
+from tests.faults.proof.order.clocks import Clocks
+from tests.faults.proof.records import Ask
+
+# Answers to an Acquire that end a ticket without a grant.
+_SENT_AWAY = frozenset({"Done", "Failed", "Deadlocked", "Refused", "NotHeld"})
+_WAITING = frozenset({"Queued", "waiting"})
+
+
+def micros(seconds: float) -> int:
+    """Return a duration as the store counts it."""
+    return round(seconds * 1_000_000)
+
+
+class Attempt:
+    """What became of one attempt, as its client knows."""
+
+    __slots__ = ("asked", "granted", "heard", "key", "let_go", "owner", "sent_away", "ttl", "waited")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.owner = ""
+        self.asked = math.inf  # when it first asked for the lock
+        self.heard = -math.inf  # when it was answered last, whatever it was
+        self.ttl = 0  # the longest that it asked for, in microseconds
+        self.let_go = math.inf  # when it first asked to be rid of it: a release or a withdrawal
+        self.sent_away = False
+        self.waited: list[tuple[float, float]] = []  # answers that it waits: when told, and asked; in order
+        self.granted: list[Ask] = []
+
+    def told_of(self, at: int, clocks: Clocks) -> float:
+        """Return when it was told of a ticket, or of its new end, that was written *at*; never: infinity.
+
+        That is by the answer to the request that wrote it. If it may have been one or the next, the next.
+        """
+        waited = self.waited
+        place = bisect_left(waited, float(at), key=lambda each: clocks.latest(each[0]))
+        while place + 1 < len(waited) and clocks.earliest(waited[place + 1][1]) <= at:
+            place += 1
+        return waited[place][0] if place < len(waited) else math.inf
+
+
+STRANGER = Attempt("")  # one that is not recorded
+
+
+class Asked:
+    """All attempts, and all breaks."""
+
+    def __init__(self, asks: list[Ask]) -> None:
+        self.attempts: dict[str, Attempt] = {}
+        self.breaks: dict[str, list[tuple[float, int]]] = {}  # key → when asked for, and which token (0: any)
+        self.releases: list[Ask] = []  # that were answered with Released
+        self.last = -math.inf  # when anything was asked for the last time
+        self.patience = 0.0  # the longest of any ticket; claim windows and heartbeats are shorter
+        for ask in asks:
+            self._add(ask)
+        for attempt in self.attempts.values():
+            attempt.waited.sort()
+
+    def _add(self, ask: Ask) -> None:
+        kind = ask.kind
+        if ask.called > self.last:
+            self.last = ask.called
+        if ask.patience > self.patience:
+            self.patience = ask.patience
+        if kind == "Break":
+            if ask.outcome != "refused" and ask.answer != "NotHeld":
+                self.breaks.setdefault(ask.key, []).append((ask.called, ask.token))
+            return
+        attempt = self.attempts.get(ask.attempt)
+        if attempt is None:
+            attempt = self.attempts[ask.attempt] = Attempt(ask.key)
+        if ask.outcome == "ok":
+            attempt.heard = max(attempt.heard, ask.returned)
+        if kind == "Acquire":
+            attempt.owner = ask.owner
+            attempt.asked = min(attempt.asked, ask.called)
+            attempt.ttl = max(attempt.ttl, micros(ask.ttl))
+            if ask.answer == "Granted":
+                attempt.granted.append(ask)
+            elif ask.answer in _WAITING:
+                attempt.waited.append((ask.returned, ask.called))
+            elif ask.answer in _SENT_AWAY:
+                attempt.sent_away = True
+        elif kind == "Refresh":
+            if ask.answer in _WAITING:
+                attempt.waited.append((ask.returned, ask.called))
+        elif kind == "Renew":
+            attempt.ttl = max(attempt.ttl, micros(ask.ttl))
+        elif kind in ("Release", "Withdraw"):
+            if ask.outcome != "refused":
+                attempt.let_go = min(attempt.let_go, ask.called)
+            if ask.answer == "Released":
+                self.releases.append(ask)

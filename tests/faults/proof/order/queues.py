@@ -1,0 +1,128 @@
+"""Who waited, in real time: first come, first served (P7), and nobody waits for what is free (P8)."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from tests.faults.proof.order import rules
+from tests.faults.proof.order.asked import Asked
+from tests.faults.proof.order.clocks import LATE, Clocks
+from tests.faults.proof.order.ledger import Key, Lease, Ticket
+from tests.faults.proof.order.rules import Findings
+from tests.faults.proof.records import History
+
+GRACE = 1.0  # seconds after a fault, for connections to be made again
+FAIR = 8.0  # seconds beside heartbeats and claim windows: this looks for what is stuck, not for what is slow
+
+
+class Waiting(NamedTuple):
+    """A ticket, as its client knows of it."""
+
+    told: float  # when the client was told first that it waits
+    token: int  # under which it was granted, if it lived until then
+    until: float  # until when it lived, if it was not
+    ticket: Ticket
+
+
+def check_first_come(keys: dict[str, Key], asked: Asked, clocks: Clocks, findings: Findings) -> None:
+    """Who was told that it waits, before another asked for the first time, is granted before that one (P7).
+
+    As long as it is alive: its ticket has never run out, by what the store can have seen of its heartbeats.
+    """
+    for key in keys.values():
+        waiting = [
+            Waiting(told, *_alive(ticket, key, asked, clocks), ticket)
+            for ticket in key.all_tickets
+            if (attempt := asked.attempts.get(ticket.attempt)) is not None
+            # While a row is locked one is told to wait, without a ticket: so it is not the first such answer.
+            and (told := attempt.told_of(ticket.queued_at, clocks)) < math.inf
+        ]
+        grants = [
+            (attempt.asked, lease)
+            for lease in key.leases.values()
+            if (attempt := asked.attempts.get(lease.holds[0].attempt)) is not None
+        ]
+        findings.check(rules.FIRST_COME, len(waiting))
+        waiting.sort(key=lambda each: each.told)
+        grants.sort(key=lambda each: each[0])
+        _compare(key, waiting, grants, clocks, findings)
+
+
+def _alive(ticket: Ticket, key: Key, asked: Asked, clocks: Clocks) -> tuple[int, float]:
+    """Return under which token a ticket was granted, if it lived until then; else until when it did."""
+    if ticket.token:
+        granted_at = key.leases[ticket.token].granted_at
+        return (ticket.token, 0.0) if ticket.lives_at(granted_at) else (0, ticket.alive_until)
+    over = ticket.gone_at or ticket.last_end
+    ticket.lives_at(over)
+    # Who wants to leave need not be waited for, whenever that arrives.
+    return 0, min(over, ticket.alive_until, clocks.earliest(asked.attempts[ticket.attempt].let_go))
+
+
+def _compare(
+    key: Key, waiting: list[Waiting], grants: list[tuple[float, Lease]], clocks: Clocks, findings: Findings
+) -> None:
+    """Go through grants in the order in which they were asked for, beside all who were waiting by then."""
+    place = 0
+    last: tuple[int, Ticket | None] = 0, None
+    longest: tuple[float, Ticket | None] = 0.0, None
+    for called, lease in grants:
+        while place < len(waiting) and waiting[place].told < called:
+            told, token, until, ticket = waiting[place]
+            if token > last[0]:
+                last = token, ticket
+            if until > longest[0] and not clocks.steps(told, told + LATE):
+                longest = until, ticket
+            place += 1
+        passed = last[1] if last[0] > lease.token else longest[1] if longest[0] > lease.granted_at else None
+        if passed is not None and not clocks.steps(called - LATE, called + LATE):
+            findings.violated(
+                rules.FIRST_COME,
+                key.name,
+                f"{lease.owner} asked at {called:.6f} and got {lease.token} at {lease.granted_at};"
+                f" {passed.owner} had been waiting with ticket {passed.number}, and got"
+                f" {passed.token or 'nothing'}; it lived until {passed.alive_until}",
+            )
+
+
+def check_stuck(
+    history: History,
+    stretches: list[tuple[str, list[tuple[float, float]]]],
+    patience: float,
+    clocks: Clocks,
+    findings: Findings,
+) -> None:
+    """A lock that is free, with live tickets, is granted before long, while no fault is at work (P8)."""
+    names = ("heartbeat", "claim", "patience")
+    bound = FAIR + sum(float(history.run.settings.get(name, patience)) for name in names)
+    faults = sorted(
+        (clocks.roughly(fault.began), clocks.roughly(fault.ended + GRACE)) for fault in history.faults
+    )
+    longest = 0.0
+    for key, waits in stretches:
+        findings.check(rules.NOT_STUCK)
+        waited = sum(_quiet(since, until, faults) for since, until in waits) / 1e6
+        longest = max(longest, waited)
+        if waited > bound:
+            findings.violated(
+                rules.NOT_STUCK,
+                key,
+                f"it was free from {waits[0][0]:.0f} to {waits[-1][1]:.0f}, and for {waited:.1f} s of"
+                " that without any fault somebody waited and nobody was granted it; the bound is"
+                f" {bound:.1f} s",
+            )
+    findings.figures["longest wait for a free lock, ms"] = round(longest * 1e3)
+
+
+def _quiet(since: float, until: float, faults: list[tuple[float, float]]) -> float:
+    """Return how much of a time was without faults. *faults* are in order."""
+    quiet, place = 0.0, since
+    for began, ended in faults:
+        if ended <= place:
+            continue
+        if began >= until:
+            break
+        quiet += max(0.0, began - place)
+        place = max(place, ended)
+    return quiet + max(0.0, until - place)

@@ -1,0 +1,217 @@
+"""The tables of the page."""
+
+from __future__ import annotations
+
+from tests.faults.proof.records import BARE, FENCED, RAISED
+from tests.faults.proof.reporting.figures import OUTCOMES, Figures
+from tests.faults.proof.reporting.latencies import DECADES, STEPS, Latency
+from tests.faults.proof.reporting.markup import Inside, Markup, element, spot, table
+from tests.faults.proof.reporting.picture import in_order
+from tests.faults.proof.reporting.spelling import clipped, clock, counted, duration, number, share
+from tests.faults.proof.reporting.words import MEANINGS
+
+FULL_TEXTS, FULL_LENGTH = 8, 6_000  # violations of a rule that are shown, and how much of each
+FULL_TEXTS_OF_ALL = 40
+LISTED = 600  # injections
+ALL = "all"
+
+
+def calls_table(figures: Figures) -> Markup:
+    """Return recorded calls by kind and outcome."""
+    rows: list[list[Inside]] = [
+        [kind, *(outcomes[outcome] for outcome in OUTCOMES), sum(outcomes.values())]
+        for kind, outcomes in figures.calls.items()
+    ]
+    totals = [sum(outcomes[outcome] for outcomes in figures.calls.values()) for outcome in OUTCOMES]
+    rows.append([element("b", ALL), *totals, figures.total])
+    kinds = ", ".join(f"{kind} {number(counts['calls'])}" for kind, counts in sorted(figures.keys.items()))
+    caption = f"Recorded calls. By kind of key: {kinds or 'none'}"
+    return table(["call", *OUTCOMES, ALL], rows, caption=caption, numbers=range(1, 5))
+
+
+def unknowns_table(figures: Figures) -> Markup:
+    """Return what became of the unknown ones."""
+    rows: list[list[Inside]] = [
+        [kind, each.applied, each.not_applied, each.open]
+        for kind, outcomes in figures.calls.items()
+        if (each := figures.resolved.get(kind)) is not None and outcomes["unknown"]
+    ]
+    head = ["unknown call", "was applied", "was not", "left to the checkers"]
+    caption = "Unknown calls, as the audit and the resources resolve them"
+    return (
+        table(head, rows, caption=caption, numbers=range(1, 4))
+        if rows
+        else element("p", "No call was unknown.")
+    )
+
+
+def checks_table(figures: Figures) -> Markup:
+    """Return the rules, by checker."""
+    rows: list[list[Inside]] = []
+    for checker, undecided in figures.undecided.items():
+        rules = [rule for rule in figures.rules if rule.checker == checker]
+        heading = f"{checker}: {counted(len(rules), 'rule')}"
+        rows.append([element("th", heading, class_="group", colspan=3, scope="rowgroup")])
+        for rule in rules:
+            meaning = MEANINGS.get(rule.name)
+            named = [element("span", rule.name), element("small", meaning) if meaning else None]
+            mark = _mark(len(rule.violations), idle=not rule.applied)
+            rows.append([element("span", named, class_="rule"), rule.applied, mark])
+        rows.append([element("i", "undecided"), "", _mark(undecided)])
+    caption = f"Against {figures.asks:,} requests to the store and {figures.audit:,} rows of its audit"
+    return table(["rule", "applied to", "violations"], rows, caption=caption, numbers=(1, 2))
+
+
+def told_table(figures: Figures) -> Markup:
+    """Return what else the checkers have counted, folded away; not what other tables have."""
+    rows: list[list[Inside]] = [
+        [checker, name.replace("_", " "), number(value)]
+        for checker, told in figures.told.items()
+        for name, value in told.items()
+        if not name.startswith(("calls ", "fault "))
+    ]
+    if not rows:
+        return Markup()
+    listed = table(["checker", "figure", ""], rows, caption="As the checkers name them", numbers=(2,))
+    return element("details", element("summary", f"What else they counted ({len(rows)})"), listed)
+
+
+def _mark(wrong: int, *, idle: bool = False) -> Markup:
+    """Return a number that has to be 0, as a cell."""
+    text = f"✕ {wrong:,}" if wrong else "– not exercised" if idle else "✓ 0"
+    return element("td", text, class_=f"number {'bad' if wrong else 'idle' if idle else 'good'}")
+
+
+def violations_told(figures: Figures) -> Markup:
+    """Return the first violations of each rule in full."""
+    parts, room = [], FULL_TEXTS_OF_ALL
+    for rule in figures.rules:
+        if not rule.violations:
+            continue
+        parts.append(element("h3", f"✕ {rule.name}: {counted(len(rule.violations), 'violation')}"))
+        shown = rule.violations[: min(FULL_TEXTS, room)]
+        room -= len(shown)
+        for violation in shown:
+            text = violation.text
+            if len(text) > FULL_LENGTH:
+                text = f"{text[:FULL_LENGTH]} … and {len(text) - FULL_LENGTH:,} characters more"
+            parts.append(
+                element("pre", element("b", violation.key), "\n", text, class_="violation", tabindex="0")
+            )
+        if more := len(rule.violations) - len(shown):
+            parts.append(element("p", f"… and {more:,} more of this rule."))
+    return element("div", parts, class_="violations") if parts else Markup()
+
+
+def updates_table(figures: Figures) -> Markup:
+    """Return acknowledged updates lost, with a fence and without."""
+    names = {
+        FENCED: "fence in the transaction",
+        RAISED: "token raised at the resource",
+        BARE: "the lock alone (control)",
+    }
+    rows: list[list[Inside]] = []
+    most = max((each.lost / each.acknowledged for each in figures.updates if each.acknowledged), default=0.0)
+    scale = next(top for top in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0) if most <= top)
+    for each in figures.updates:
+        bad = bool(each.lost) and each.kind != BARE
+        part = each.lost / each.acknowledged if each.acknowledged else 0.0
+        said = f"{each.lost:,} ({share(each.lost, each.acknowledged)})"
+        bar = element(
+            "td",
+            element(
+                "div", spot("i", 0.0, part / scale), class_="part", role="img", aria_label=f"{said} lost"
+            ),
+            class_="wide",
+        )
+        mark = element("td", "✕ " if bad else None, said, class_="number bad" if bad else "number")
+        rows.append([names[each.kind], each.acknowledged, each.refused, mark, bar])
+    head = [
+        "what protects the data",
+        "acknowledged",
+        "refused",
+        "lost",
+        f"share of the acknowledged ones, up to {scale:.0%}",
+    ]
+    caption = "Acknowledged updates that are not there in the end"
+    return table(head, rows, caption=caption, numbers=(1, 2, 3))
+
+
+def latencies_table(figures: Figures) -> Markup:
+    """Return how long calls took, each with its histogram."""
+    rows: list[list[Inside]] = [
+        [
+            each.name,
+            each.count,
+            duration(each.median),
+            duration(each.p99),
+            duration(each.longest),
+            _histogram(each),
+        ]
+        for each in figures.latencies
+    ]
+    ticks = ["0.1 ms", "1 ms", "10 ms", "0.1 s", "1 s", "10 s"]
+    scale = element(
+        "div", [spot("span", n / DECADES, None, text) for n, text in enumerate(ticks)], class_="times"
+    )
+    head = [
+        "call",
+        "count",
+        "median",
+        "99 % within",
+        "longest",
+        element("th", scale, class_="wide", scope="col"),
+    ]
+    caption = "From question to answer, of acknowledged calls"
+    return table(head, rows, caption=caption, numbers=range(1, 5))
+
+
+def _histogram(each: Latency) -> Markup:
+    top = max(each.columns)
+    bars = [
+        element("rect", x=place + 0.06, y=f"{100 - height:.1f}", width=0.88, height=f"{height:.1f}")
+        for place, value in enumerate(each.columns)
+        if value and (height := max(100 * value / top, 4.0))
+    ]
+    drawn = element(
+        "svg",
+        bars,
+        viewBox=f"0 0 {DECADES * STEPS} 100",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=f"half within {duration(each.median)}, 99 % within {duration(each.p99)}",
+    )
+    return element("td", drawn, class_="wide histogram")
+
+
+def faults_table(figures: Figures) -> Markup:
+    """Return the classes of faults."""
+    rows: list[list[Inside]] = [
+        [each.name, len(each.injected), f"{each.seconds:,.1f}", each.pairs]
+        for each in in_order(figures.classes)
+    ]
+    times, seconds = (sum(len(c.injected) for c in figures.classes), sum(c.seconds for c in figures.classes))
+    rows.append([element("b", ALL), times, f"{seconds:,.1f}", sum(c.pairs for c in figures.classes)])
+    head = ["fault", "injections", "seconds", "of them in pairs"]
+    caption = f"{counted(len(figures.classes), 'kind')} of faults, {counted(figures.pairs, 'pair')}"
+    return table(head, rows, caption=caption, numbers=range(1, 4))
+
+
+def injections(figures: Figures) -> Markup:
+    """Return every injection, folded away."""
+    found = sorted((one for each in figures.classes for one in each.injected), key=lambda one: one.began)
+    rows: list[list[Inside]] = [
+        [
+            clock(one.began - figures.began),
+            duration(one.ended - one.began),
+            one.fault,
+            one.target,
+            str(one.pair) if one.pair else "",
+            clipped(one.detail, 300),
+        ]
+        for one in found[:LISTED]
+    ]
+    head = ["at", "for", "fault", "whom", "pair", "how"]
+    caption = f"The first {LISTED} of {len(found):,}" if len(found) > LISTED else "All injections"
+    listed = table(head, rows, caption=caption, numbers=(0, 1))
+    return element("details", element("summary", f"Every injection ({len(found):,})"), listed)

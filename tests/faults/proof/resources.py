@@ -1,0 +1,218 @@
+"""What the traffic updates under its locks: three ways to change one row, and a log that shows what survived.
+
+A resource is a row with its newest value, and a log with one row for each update: its value, and the value
+that it was based on. Walking back from the newest gives the updates that survive. Whoever writes on the basis
+of what he read too long ago cuts out all that came in between: that is a lost update. Values are unique.
+
+All functions block, and return when the commit was acknowledged. What fails is raised as it is, after the
+connection was rolled back or closed; whoever finds `alive` false connects again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from holdfast import LeaseLost, raise_token
+from holdfast.leases import BaseLease
+
+PATIENCE: Final = 4.0  # seconds that a statement waits for another's row, and that a transaction may idle
+
+Pause = Callable[[], None]
+
+TABLES = {
+    "sqlite": """
+        CREATE TABLE proof_resources (name TEXT PRIMARY KEY, head TEXT NOT NULL);
+        CREATE TABLE proof_updates (name TEXT, value TEXT, previous TEXT NOT NULL, PRIMARY KEY (name, value));
+        CREATE TABLE holdfast_fences (resource VARCHAR(255) PRIMARY KEY, token BIGINT NOT NULL);
+        """,
+    "postgresql": """
+        CREATE TABLE proof_resources (name text PRIMARY KEY, head text NOT NULL);
+        CREATE TABLE proof_updates (name text, value text, previous text NOT NULL, PRIMARY KEY (name, value));
+        CREATE TABLE holdfast_fences (resource VARCHAR(255) PRIMARY KEY, token BIGINT NOT NULL);
+        """,
+    "mysql": """
+        CREATE TABLE proof_resources (name VARBINARY(200) PRIMARY KEY, head VARBINARY(200) NOT NULL);
+        CREATE TABLE proof_updates (name VARBINARY(200), value VARBINARY(200),
+                                    previous VARBINARY(200) NOT NULL, PRIMARY KEY (name, value));
+        CREATE TABLE holdfast_fences (resource VARCHAR(255) PRIMARY KEY, token BIGINT NOT NULL);
+        """,
+}
+
+
+def statements(dialect: str) -> list[str]:
+    """Return what makes the tables."""
+    return [each for each in TABLES[dialect].split(";") if each.strip()]
+
+
+class Resources:
+    """A connection to the resources at *url*, for one thread at a time."""
+
+    def __init__(self, url: str) -> None:
+        self.dialect = urlsplit(url).scheme
+        self.connection = _connect(url)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be used. After a failure that nobody knows the extent of, it cannot."""
+        return self.connection is not None
+
+    def close(self) -> None:
+        if self.connection is not None:
+            with suppress(Exception):
+                self.connection.close()
+            self.connection = None
+
+    def run(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Run a statement with ``?`` for its parameters, and return its rows as text."""
+        if self.dialect == "sqlite":
+            return list(self.connection.execute(statement, parameters).fetchall())
+        with self.connection.cursor() as cursor:
+            cursor.execute(statement.replace("?", "%s"), parameters)
+            rows = cursor.fetchall() if cursor.description else []
+        return [tuple(each.decode() if isinstance(each, bytes) else each for each in row) for row in rows]
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Begin, and commit at the end. Whatever fails, the connection is of no more use: close it."""
+        assert self.connection is not None, "closed: connect again"
+        try:
+            # SQLite: whoever reads first and writes then would fail if somebody wrote in between.
+            self.run("BEGIN IMMEDIATE" if self.dialect == "sqlite" else "BEGIN")
+            yield
+            self.run("COMMIT")
+        except BaseException:
+            self.close()
+            raise
+
+
+def connect(url: str) -> Resources:
+    """Connect to the resources at *url*, which `Stage.resource_url` gives."""
+    return Resources(url)
+
+
+def fenced_update(
+    lease: Any,
+    resources: Resources,
+    key: str,
+    value: str,
+    pause: Pause = lambda: None,
+    loop: asyncio.AbstractEventLoop | None = None,
+) -> None:
+    """Update in one transaction that the lease fences. The database is the one that has the locks.
+
+    *loop* is that of an `AsyncLease`, if this runs in another thread. On SQLite everybody who would write
+    waits for the pause.
+    """
+    with resources.transaction():
+        fencing = lease.fence(resources.connection)
+        if loop is not None:
+            asyncio.run_coroutine_threadsafe(fencing, loop).result()
+        head = _head(resources, key)
+        pause()
+        _write(resources, key, value, head)
+
+
+def raised_update(
+    lease: BaseLease, resources: Resources, key: str, value: str, pause: Pause = lambda: None
+) -> None:
+    """Update another database: raise the token before the first read, write if it is still the highest."""
+    with resources.transaction():
+        raise_token(resources.connection, lease, resource=key)
+        head = _head(resources, key)
+    pause()
+    with resources.transaction():
+        # Locked until the commit: a newer one cannot raise it in between.
+        locked = "" if resources.dialect == "sqlite" else " FOR UPDATE"
+        ((token,),) = resources.run(f"SELECT token FROM holdfast_fences WHERE resource = ?{locked}", key)
+        if token != lease.token:
+            raise LeaseLost(key, "taken over", token=lease.token, detail=f"the resource has seen {token}")
+        _write(resources, key, value, head)
+
+
+def bare_update(
+    lease: BaseLease,
+    resources: Resources,
+    key: str,
+    value: str,
+    pause: Pause = lambda: None,
+    *,
+    check: bool = True,
+) -> None:
+    """Update with no fence, as programs do that trust in a lock. With *check* they look before they write."""
+    with resources.transaction():
+        head = _head(resources, key)
+    pause()
+    if check:
+        lease.check()
+    with resources.transaction():
+        _write(resources, key, value, head)
+
+
+def surviving(resources: Resources) -> dict[str, list[str]]:
+    """Return the updates of each resource that survive, in order."""
+    heads = dict(resources.run("SELECT name, head FROM proof_resources"))
+    previous = {
+        (name, value): before
+        for name, value, before in resources.run("SELECT name, value, previous FROM proof_updates")
+    }
+    survivors: dict[str, list[str]] = {}
+    for name, head in heads.items():
+        values = []
+        while head:
+            values.append(head)
+            head = previous[name, head]
+        survivors[name] = values[::-1]
+    return survivors
+
+
+def _head(resources: Resources, key: str) -> str:
+    rows = resources.run("SELECT head FROM proof_resources WHERE name = ?", key)
+    return str(rows[0][0]) if rows else ""
+
+
+def _write(resources: Resources, key: str, value: str, based_on: str) -> None:
+    resources.run("INSERT INTO proof_updates (name, value, previous) VALUES (?, ?, ?)", key, value, based_on)
+    upsert = (
+        "ON DUPLICATE KEY UPDATE head = VALUES(head)"
+        if resources.dialect == "mysql"
+        else "ON CONFLICT (name) DO UPDATE SET head = excluded.head"
+    )
+    resources.run(f"INSERT INTO proof_resources (name, head) VALUES (?, ?) {upsert}", key, value)
+
+
+def _connect(url: str) -> Any:
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite":
+        path = unquote(url.partition("?")[0].removeprefix("sqlite:///"))
+        file = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+        file.execute("PRAGMA journal_mode = WAL")
+        file.execute("PRAGMA synchronous = FULL")
+        return file
+    if parts.scheme == "postgresql":
+        import psycopg
+
+        limits = " ".join(
+            f"-c {name}={PATIENCE * 1000:.0f}"
+            for name in ("lock_timeout", "idle_in_transaction_session_timeout")
+        )
+        return psycopg.connect(url, autocommit=True, connect_timeout=3, options=limits)
+    import pymysql
+
+    return pymysql.connect(
+        host=parts.hostname,
+        port=parts.port or 3306,
+        user=parts.username,
+        database=parts.path[1:],
+        autocommit=True,
+        ssl_disabled=True,
+        connect_timeout=3,
+        read_timeout=2 * PATIENCE,
+        write_timeout=2 * PATIENCE,
+        init_command="SET SESSION tx_isolation = 'READ-COMMITTED',"
+        f" innodb_lock_wait_timeout = {PATIENCE:.0f}, idle_transaction_timeout = {PATIENCE:.0f}",
+    )

@@ -1,0 +1,180 @@
+"""What a thread or a task does, turn by turn, from a seed: which lock, for how long, and how it is left.
+
+Most turns are short, so that there are many. Some hold a lock for longer than its ttl, so that it has to be
+renewed; some walk away from it, so that somebody takes over when it expires; some enter it again, and leave
+in either order; a few break what somebody else has.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast import Settings
+from holdfast.leases import BaseLease
+from tests.faults.proof.hands import Doing, Hands
+from tests.faults.proof.recorder import Recorder
+from tests.faults.proof.records import BARE, FENCED, OPERATION, PERMITS, PLAIN, RAISED, SEMAPHORE, SHARED
+from tests.faults.proof.turns import Turn
+
+# How many keys there are of each kind, and how many of a hundred turns are for it.
+KEYS = {PLAIN: 8, SHARED: 3, PERMITS: 3, OPERATION: 3, FENCED: 3, RAISED: 3, BARE: 3}
+SHARES = {PLAIN: 62, SHARED: 9, PERMITS: 8, OPERATION: 6, FENCED: 5, RAISED: 5, BARE: 5}
+
+SHORTEST, LONGEST = 0.6, 1.5  # seconds of a ttl
+PATIENT = 2.0  # seconds that somebody waits for a lock at most
+
+
+def settings() -> Settings:
+    """Return how the clients of the traffic are set up: nobody waits for long."""
+    return Settings(ttl=1.0, heartbeat=0.2, claim=0.5, patience=1.5, release_timeout=2.0, sweep_every=20.0)
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How often something is done, as a part of the turns; and what fits the store."""
+
+    kinds: tuple[str, ...] = tuple(SHARES)
+    rest: float = 0.02  # seconds between two turns, on average
+    walks: float = 0.06
+    reenters: float = 0.15
+    lasts: float = 0.03  # needs to be renewed
+    breaks: float = 0.01
+    dozes: float = 0.2  # of updates: as long as the lease, and half of those without renewal
+    longest_fence: float = LONGEST * 1.5  # where a fence stops all others, nobody may be so slow
+    shares: dict[str, int] = field(default_factory=lambda: dict(SHARES))
+
+
+class Traffic:
+    """The turns of one thread or task, *worker*. After a turn was interrupted, `owner` is whose it was."""
+
+    def __init__(self, hands: Hands, recorder: Recorder, worker: str, seed: str, habits: Habits) -> None:
+        self._hands = hands
+        self._recorder = recorder
+        self._worker = worker
+        self._dice = random.Random(f"{seed} {worker}")
+        self._habits = habits
+        self._turns = 0
+        self.owner = ""
+
+    async def turn(self, kind: str | None = None) -> None:
+        """Take one turn, of some *kind*, and rest."""
+        dice, habits = self._dice, self._habits
+        if kind is None:
+            kind = dice.choices(habits.kinds, [habits.shares[each] for each in habits.kinds])[0]
+        self._turns += 1
+        self.owner = f"{self._worker}-{self._turns}"
+        turn = Turn(
+            self._hands, self._recorder, self._worker, self.owner, f"{kind}:{dice.randrange(KEYS[kind])}"
+        )
+        ways: dict[str, Callable[[Turn], Awaitable[None]]] = {
+            PLAIN: self._plain,
+            SHARED: self._shared,
+            PERMITS: self._permits,
+            OPERATION: self._operation,
+        }
+        try:
+            if kind in ways:
+                await ways[kind](turn)
+            else:
+                await self._update(turn, kind)
+        finally:
+            await turn.end()
+        await self._hands.pause(dice.uniform(0, 2 * habits.rest))
+
+    # Kinds of turns.
+
+    async def _plain(self, turn: Turn) -> None:
+        dice, habits = self._dice, self._habits
+        if dice.random() < habits.breaks:
+            await turn.break_in()
+        walks = dice.random() < habits.walks
+        ttl = SHORTEST if walks else self._ttl()
+        lasts = not walks and dice.random() < habits.lasts
+        stops = lasts and dice.random() < 0.2  # its lease ends while it is at it
+        limits = {"max_hold": ttl} if stops else {}
+        lease = await self._acquire(turn, ttl, renew=not walks, **limits)
+        if lease is None:
+            return
+        await self._hands.pause(ttl * dice.uniform(1.2, 2.0) if lasts else self._moment())
+        leases = [lease]
+        if dice.random() < habits.reenters:
+            leases += await self._reenter(turn, dice.randint(1, 2), renew=not walks)
+        for each in leases if dice.random() < 0.5 else reversed(leases):
+            if walks and dice.random() < 0.8:
+                turn.walk_away(each)
+            else:
+                await turn.give(each)
+
+    async def _reenter(self, turn: Turn, levels: int, *, renew: bool) -> list[BaseLease]:
+        leases = []
+        for _ in range(levels):
+            ttl = self._ttl() if renew else SHORTEST
+            lease = await turn.take("reenter", ttl=ttl, wait=self._dice.uniform(0.2, 1.0), renew=renew)
+            if lease is not None:
+                leases.append(lease)
+                await self._hands.pause(self._moment())
+        return leases
+
+    async def _shared(self, turn: Turn) -> None:
+        mode = "shared" if self._dice.random() < 0.7 else "exclusive"
+        lease = await self._acquire(turn, self._ttl(), mode=mode)
+        if lease is None:
+            return
+        await self._hands.pause(self._moment())
+        if mode == "exclusive" and self._dice.random() < 0.3:
+            await turn.downgrade(lease)
+            await self._hands.pause(self._moment())
+        await self._leave(turn, lease)
+
+    async def _permits(self, turn: Turn) -> None:
+        take = self._dice.choice((1, 1, 2))
+        lease = await self._acquire(turn, self._ttl(), permits=SEMAPHORE, take=take)
+        if lease is not None:
+            await self._hands.pause(self._moment())
+            await self._leave(turn, lease)
+
+    async def _operation(self, turn: Turn) -> None:
+        dice = self._dice
+        doing = Doing(turn.owner, dice.uniform(0, 0.1), fails=dice.random() < 0.2, once=dice.random() < 0.3)
+        await turn.operate(doing, ttl=self._ttl(), wait=self._patience(), max_attempts=3)
+
+    async def _update(self, turn: Turn, kind: str) -> None:
+        dice, habits = self._dice, self._habits
+        dozes = dice.random() < habits.dozes
+        renew = not dozes or dice.random() < 0.5
+        ttl = SHORTEST if dozes else self._ttl()
+        lease = await turn.take("acquire", ttl=ttl, wait=self._patience(), renew=renew)
+        if lease is None:
+            return
+        seconds = dice.uniform(0.8, 1.5) * ttl if dozes else self._moment()
+        if kind == FENCED:
+            seconds = min(seconds, habits.longest_fence)
+        await turn.update(kind, lease, seconds=seconds, check=renew)
+        await turn.give(lease)
+
+    # How they are taken and left.
+
+    async def _acquire(
+        self, turn: Turn, ttl: float, *, renew: bool = True, **options: Any
+    ) -> BaseLease | None:
+        if self._dice.random() < 0.25:
+            return await turn.take("try", ttl=ttl, renew=renew, **options)
+        return await turn.take("acquire", ttl=ttl, wait=self._patience(), renew=renew, **options)
+
+    async def _leave(self, turn: Turn, lease: BaseLease) -> None:
+        if self._dice.random() < self._habits.walks:
+            turn.walk_away(lease)
+        else:
+            await turn.give(lease)
+
+    def _ttl(self) -> float:
+        return round(self._dice.uniform(SHORTEST, LONGEST), 3)
+
+    def _patience(self) -> float:
+        return round(self._dice.uniform(0.1, PATIENT), 3)
+
+    def _moment(self) -> float:
+        return self._dice.uniform(0, 0.02)

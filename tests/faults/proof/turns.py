@@ -1,0 +1,198 @@
+"""One turn of the traffic: a lock is taken, entered again, left behind or given back, and all of it noted.
+
+A turn is written once, as coroutines, for threads and for tasks: what really waits are its `hands`. Those of
+a thread block and never suspend, so `run` can drive the coroutine of a turn to its end in one go.
+
+The outcome of a call says what happened to the lock, as far as the process can know: ``ok``, it was done;
+``refused``, it certainly was not; else ``unknown``. So whoever gave up waiting is ``unknown`` if a lost
+answer may have been a grant; and whoever is told on release that its lease is lost, but has the store's word
+that it is released now, is ``ok``. What the caller was told is in ``error``. What is unknown has not
+returned: a late statement may still do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from holdfast import HoldfastError, LeaseLost, LockTimeout, OperationFailed
+from holdfast.clock import boot_time
+from holdfast.leases import BaseLease
+from tests.faults.proof.excuses import Planned, explains, is_drivers
+from tests.faults.proof.hands import Doing, Hands
+from tests.faults.proof.recorder import Recorder, text_of
+from tests.faults.proof.records import Outcome
+
+T = TypeVar("T")
+
+
+def run(turn: Coroutine[Any, Any, T]) -> T:
+    """Drive a coroutine whose hands block instead of suspending."""
+    try:
+        turn.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    raise AssertionError("the hands of a thread must not suspend")
+
+
+@dataclass(slots=True)
+class Held:
+    """A lease that a turn has."""
+
+    lease: BaseLease
+    since: float
+    lost: list[float] = field(default_factory=list)  # when the turn was told that it has lost it
+
+    def until(self, given_up: float | None) -> float:
+        """Tell until when it was trusted; None: it was not given up, and so as long as it could be."""
+        ends = [self.lease._kept.trusted_until, *self.lost]
+        return min(ends if given_up is None else [*ends, given_up])
+
+
+class Turn:
+    """One turn of one thread or task, under an owner of its own."""
+
+    def __init__(self, hands: Hands, recorder: Recorder, worker: str, owner: str, key: str) -> None:
+        self._hands = hands
+        self._recorder = recorder
+        self.worker, self.owner, self.key = worker, owner, key
+        self._held: dict[str, Held] = {}  # by attempt
+        self._attempts: list[str] = []
+        self._trust: dict[int, tuple[float, float]] = {}  # token → since, until
+
+    async def take(self, kind: str, *, ttl: float, wait: float = 0.0, **options: Any) -> BaseLease | None:
+        """Take the lock, as *kind* says: acquire, try, or reenter. None if it is not to be had."""
+        terms = {name: options[name] for name in ("mode", "take") if name in options}
+        granted_before = self._recorder.grants(self.owner)
+        lost: list[float] = []
+        wanted = {**options, "ttl": ttl, "owner": self.owner, "on_lost": lambda _: lost.append(boot_time())}
+
+        def outcome(_: BaseException) -> Outcome:
+            return "unknown" if self._recorder.grants(self.owner) > granted_before else "refused"
+
+        with self._call(kind, outcome, ttl=ttl, wait=wait, **terms) as told:
+            if kind == "try":
+                lease = await self._hands.try_acquire(self.key, **wanted)
+            else:
+                lease = await self._hands.acquire(self.key, **wanted, timeout=wait)
+            if lease is None:
+                told["outcome"] = outcome(LockTimeout(self.key, waited=0.0))
+                return None
+            self._keep(Held(lease, boot_time(), lost))
+            told |= {"token": lease.token, "trusted_until": lease._kept.trusted_until}
+            return lease
+        return None
+
+    async def give(self, lease: BaseLease) -> None:
+        """Release a lease."""
+        attempt = lease._kept.grant.attempt
+        held = self._held[attempt]
+        self._note(held, held.until(boot_time()))
+        self._drop(attempt)
+        fields = {"token": lease.token, "mode": "shared" if lease.mode == "shared" else "exclusive"}
+        with self._call("release", lambda _: self._recorder.release_of(attempt), **fields):
+            await self._hands.release(lease)
+
+    def walk_away(self, lease: BaseLease) -> None:
+        """Leave a lease to its end. It is trusted until then: whoever takes over has to come later."""
+        attempt = lease._kept.grant.attempt
+        held = self._held[attempt]
+        self._drop(attempt)
+        self._hands.forget(attempt)
+        self._note(held, held.until(None))
+
+    async def downgrade(self, lease: BaseLease) -> None:
+        """Share an exclusive lease from now on. It is trusted to be exclusive until just before."""
+        held = self._held[lease._kept.grant.attempt]
+        self._note(held, held.until(boot_time()))
+        held.since = float("inf")  # not noted again: what is trusted from now on is another thing
+        with self._call("downgrade", lambda _: "unknown", token=lease.token, mode="shared"):
+            await self._hands.downgrade(lease)
+
+    async def update(self, kind: str, lease: BaseLease, *, seconds: float, check: bool) -> None:
+        """Update the resource that the lock protects, with a pause between its read and its write."""
+
+        def outcome(error: BaseException) -> Outcome:
+            return "refused" if isinstance(error, LeaseLost) else "unknown"
+
+        with self._call("update", outcome, token=lease.token, value=self.owner):
+            await self._hands.update(kind, lease, self.key, self.owner, seconds, check)
+
+    async def operate(self, doing: Doing, *, ttl: float, wait: float, **options: Any) -> None:
+        """Do something once for all who want it, or learn what came of it."""
+
+        granted_before = self._recorder.grants(self.owner)
+
+        def outcome(error: BaseException) -> Outcome:
+            failed = isinstance(error, OperationFailed | Planned)
+            never_had = self._recorder.grants(self.owner) == granted_before
+            return "refused" if failed or never_had else "unknown"
+
+        wanted = {**options, "ttl": ttl, "owner": self.owner, "timeout": wait}
+        try:
+            with self._call("operate", outcome, ttl=ttl, wait=wait, value=doing.value) as told:
+                told["value"] = await self._hands.operate(self.key, doing, **wanted)
+                told["token"] = doing.token
+        finally:
+            if doing.token:
+                self._trust[doing.token] = doing.since, doing.until
+
+    async def break_in(self) -> None:
+        """Break the lock, whoever has it. It is no call of ours: what is asked for is noted all the same."""
+        try:
+            await self._hands.break_lock(self.key)
+        except HoldfastError as error:
+            if not explains(error):
+                raise
+
+    async def end(self) -> None:
+        """Give back what is left, also after an interrupt or a cancellation, and note what was trusted."""
+        try:
+            for held in list(self._held.values()):
+                await self.give(held.lease)
+        finally:
+            for token, (since, until) in self._trust.items():
+                self._recorder.trusted(
+                    key=self.key, owner=self.owner, token=token, since=since, until=max(since, until)
+                )
+            self._recorder.forget(self.owner, self._attempts)
+
+    @contextmanager
+    def _call(
+        self, kind: str, outcome: Callable[[BaseException], Outcome], **fields: Any
+    ) -> Generator[dict[str, Any], None, None]:
+        """Note a call and what becomes of it, and swallow what a fault explains.
+
+        What else is to be told of it goes into what this yields.
+        """
+        names = {"worker": self.worker, "kind": kind, "key": self.key, "owner": self.owner}
+        number = self._recorder.asked(**names, **fields)
+        told: dict[str, Any] = {"outcome": "ok"}
+        try:
+            yield told
+        except BaseException as error:
+            excused = explains(error) or (kind == "update" and is_drivers(error))
+            told = {"outcome": outcome(error) if excused else "unknown", "error": text_of(error)}
+            if not excused:
+                raise
+        finally:
+            self._recorder.told(number, **told)
+
+    def _keep(self, held: Held) -> None:
+        attempt = held.lease._kept.grant.attempt
+        self._held[attempt] = held
+        self._attempts.append(attempt)
+        self._hands.leases[attempt] = held.lease
+
+    def _drop(self, attempt: str) -> None:
+        """Let go of a lease, before it is given back: who forks meanwhile must not count it as held."""
+        self._held.pop(attempt, None)
+        self._hands.leases.pop(attempt, None)
+
+    def _note(self, held: Held, until: float) -> None:
+        if held.since > until:
+            return
+        since, before = self._trust.get(held.lease.token, (held.since, until))
+        self._trust[held.lease.token] = min(since, held.since), max(before, until)

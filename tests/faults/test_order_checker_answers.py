@@ -1,0 +1,166 @@
+"""The checker of the order of grants: what was asked for and answered. See `test_order_checker`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.proof import order
+from tests.faults.proof.order import rules
+from tests.faults.proof.order.planting import (
+    KEY,
+    a_day,
+    a_turn,
+    change,
+    drop,
+    finds,
+    found,
+    holds,
+)
+from tests.faults.proof.order.story import Story
+from tests.faults.proof.records import Injected
+
+# Scope, and what was asked for.
+
+
+def test_a_hold_that_ends_without_being_asked_to_is_found() -> None:
+    story = Story()
+    turn = story.take(KEY, "a/1")
+    story.wait(0.2)
+    turn.release()
+    drop(story.history.asks, lambda ask: ask.kind == "Release")
+    drop(story.history.calls, lambda call: call.kind == "release")
+    finds(story, rules.LET_GO, turn.token, "nobody had asked")
+
+
+def test_a_release_that_was_asked_for_too_late_explains_nothing() -> None:
+    story = Story()
+    turn = story.take(KEY, "a/1")
+    story.wait(0.2)
+    turn.release()
+    asked = story.boot + 0.1
+    change(story.history.asks, lambda ask: ask.kind == "Release", called=asked, returned=asked + 1)
+    finds(story, rules.LET_GO, turn.token)
+
+
+def test_whoever_breaks_a_lease_explains_its_end() -> None:
+    story = Story()
+    turn = story.take(KEY, "a/1")
+    story.wait(0.2)
+    broken = story.ask("Break", KEY, "")
+    story.tables.remove(KEY, turn.attempt)
+    broken("Broken", token=turn.token)
+    turn.trust(turn.trusted_until)  # it has not heard of it yet
+    holds(story, rules.LET_GO)
+    assert order.check(story.history).figures["leases broken"] == 1
+
+
+def test_a_grant_that_nobody_asked_for_is_found() -> None:
+    story = Story()
+    story.take(KEY, "a/1").walk_away()
+    a_turn(story, "plain:2", "b/1")
+    asks, calls = story.history.asks, story.history.calls
+    drop(asks, lambda ask: ask.owner == "a/1")
+    drop(calls, lambda call: call.owner == "a/1")
+    finds(story, rules.ASKED_FOR, "a/1", "attempt-1")
+
+
+def test_whoever_comes_when_all_is_over_need_not_be_recorded() -> None:
+    story = a_day()
+    asks, calls, trusts = len(story.history.asks), len(story.history.calls), len(story.history.trusts)
+    story.wait(1)
+    a_turn(story, KEY, "looks/1")
+    del story.history.asks[asks:], story.history.calls[calls:], story.history.trusts[trusts:]
+    holds(story)
+
+
+# Answers, releases and refusals.
+
+
+def test_a_grant_that_is_not_in_the_tables_is_found() -> None:
+    story = Story()
+    token = a_turn(story, KEY, "a/1")
+    change(story.history.calls, lambda call: call.kind == "acquire", token=token + 1)
+    story.history.trusts.clear()
+    finds(story, rules.AGREE, token, token + 1)
+
+
+def test_a_grant_that_was_not_made_while_it_was_asked_for_is_found() -> None:
+    story = Story()
+    for second in range(4):
+        a_turn(story, KEY, f"a/{second}")
+        story.wait(1)
+    change(
+        story.history.calls, lambda call: call.owner == "a/2", called=story.boot, returned=story.boot + 0.001
+    )
+    violations = found(story)
+    assert f"asked at {story.boot:.6f}" in violations[rules.AGREE.name]
+
+
+def test_a_release_that_is_not_in_the_tables_is_found() -> None:
+    story = Story("mariadb")
+    turn = story.take(KEY, "a/1")
+    story.wait(0.1)
+    turn.release()
+    drop(story.history.audit, lambda row: not row.owner)
+    story.wait(2)
+    a_turn(story, KEY, "b/1")
+    finds(story, rules.RELEASED, turn.token)
+
+
+def test_a_release_may_be_lost_when_the_database_crashes_right_after_it() -> None:
+    """PostgreSQL answers releases before they are on its disk: that only delays the next one."""
+    story = Story("postgres")
+    turn = story.take(KEY, "a/1")
+    story.wait(0.1)
+    turn.release()
+    drop(story.history.audit, lambda row: not row.owner)
+    story.history.faults.append(Injected("kill database", "", story.boot + 0.1, story.boot + 0.5))
+    story.wait(2)
+    a_turn(story, KEY, "b/1")
+    assert not found(story)
+    assert order.check(story.history).figures["releases lost in a crash"] == 1
+    change(story.history.faults, lambda _: True, fault="pause client")
+    finds(story, rules.RELEASED, turn.token)
+
+
+def test_a_refused_call_that_has_something_is_found() -> None:
+    story = Story()
+    turn = story.take(KEY, "a/1", lost=True)
+    story.returns(turn.number, "refused")
+    token = story.history.audit[0].token
+    finds(story, rules.NOTHING_LEFT, token, "a/1", "claimed")
+
+
+def test_a_ticket_that_outlives_its_refused_call_is_found() -> None:
+    story = Story("sqlite")
+    holder = story.take(KEY, "a/1", ttl=60.0)
+    waits = story.take(KEY, "b/1")
+    story.returns(waits.number, "refused", error="LockTimeout")
+    for _ in range(30):
+        story.wait(0.5)
+        waits.refresh()
+    holder.walk_away()
+    finds(story, rules.NOTHING_LEFT, "b/1", "ticket 1")
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_calls_without_an_answer_are_resolved_by_the_tables(applied: bool) -> None:
+    story = Story()
+    story.take(KEY, "a/1", lost=True)
+    if not applied:
+        del story.history.audit[:]
+    figures = order.check(story.history).figures
+    assert (figures["unknown applied"], figures["unknown not applied"]) == (applied, not applied)
+    holds(story, rules.RESOLVED)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_releases_without_an_answer_are_resolved_by_the_tables(applied: bool) -> None:
+    story = Story()
+    turn = story.take(KEY, "a/1")
+    turn.release(lost=True)
+    if not applied:
+        story.history.audit.pop()
+    figures = order.check(story.history).figures
+    assert (figures["unknown applied"], figures["unknown not applied"]) == (applied, not applied)
+    holds(story, rules.RESOLVED)

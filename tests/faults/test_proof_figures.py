@@ -1,0 +1,226 @@
+"""What the page of a run says is what its history has: counted, resolved, and the moments that are shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from functools import cache
+
+from tests.faults.proof.records import (
+    Ask,
+    Audit,
+    Call,
+    Clock,
+    History,
+    Injected,
+    Run,
+    Trust,
+    Violation,
+)
+from tests.faults.proof.report import summary
+from tests.faults.proof.reporting.example import example, verdicts
+from tests.faults.proof.reporting.figures import Figures, count
+from tests.faults.proof.reporting.latencies import measure
+from tests.faults.proof.reporting.leases import Lease, leases, takeovers
+from tests.faults.proof.reporting.moments import Moments
+
+
+@cache
+def calm() -> History:
+    return example(seconds=60, injections=24)
+
+
+def row(number: int, at: int, token: int, owner: str, expires_at: int, **more: object) -> Audit:
+    fields = {"attempt": owner, "what": "lock", "key": "plain:0", **more}
+    return Audit(number, at, token=token, owner=owner, expires_at=expires_at, **fields)  # type: ignore[arg-type]
+
+
+def ends(*rows: Audit) -> list[tuple[str, bool]]:
+    return [(lease.owner, lease.expired) for lease in leases(rows)]
+
+
+def test_a_lease_that_ended_at_its_time_or_later_has_expired() -> None:
+    taken_over = [row(1, 10, 10, "a", 100), row(2, 100, 100, "b", 200)]
+    renewed = [row(1, 10, 10, "a", 100), row(2, 50, 10, "a", 150), row(3, 120, 120, "b", 300)]
+    released = [row(1, 10, 10, "a", 100), row(2, 20, 10, "", 20), row(3, 120, 120, "b", 300)]
+    assert ends(*taken_over) == [("a", True), ("b", False)]
+    assert ends(*renewed) == [("a", False), ("b", False)]
+    assert ends(*released) == [("a", False), ("b", False)]
+
+
+def test_a_lock_that_is_shut_is_nobodys() -> None:
+    assert ends(row(1, 10, 10, "a", 100), row(2, 20, 10, "a", 500, attempt="")) == [("a", False)]
+
+
+def test_a_takeover_is_from_somebody_who_had_it_to_somebody_else() -> None:
+    def lease(owner: str, *, expired: bool = True, claimed: bool = True, key: str = "plain:0") -> Lease:
+        return Lease(key, 1, owner, 0, 10, claimed, 10, expired)
+
+    assert len(takeovers([lease("a"), lease("b")])) == 1
+    assert not takeovers([lease("a"), lease("a")])
+    assert not takeovers([lease("a", expired=False), lease("b")])
+    assert not takeovers([lease("a", claimed=False), lease("b")])
+    assert not takeovers([lease("a"), lease("b", key="plain:1")])
+
+
+def test_takeovers_of_the_checker_are_what_the_page_says() -> None:
+    history = calm()
+    said = verdicts(history)
+    own = count(history, said).takeover_count
+    assert own == len(count(history, said).takeovers) > 50
+    said[0].figures["takeovers"] = 1_234.0
+    assert "1,234 takeovers by expiry" in summary(history, said)
+
+
+def small(calls: list[Call], **more: object) -> Figures:
+    history = History(Run("sqlite", 1, began=0.0), calls=calls, **more)  # type: ignore[arg-type]
+    return count(history, [])
+
+
+def call(kind: str, owner: str, outcome: str, key: str = "plain:0", **more: object) -> Call:
+    fields = {"called": 1.0, "returned": 2.0, **more}
+    return Call("sync-1.1", 1, kind, key, owner, outcome=outcome, **fields)  # type: ignore[arg-type]
+
+
+def test_unknown_calls_are_resolved_by_the_tables_and_the_resources() -> None:
+    rows = [
+        row(1, 10, 10, "applied", 100),
+        row(2, 20, 10, "", 20),  # given back before its time
+        row(3, 30, 30, "expired", 100),
+        row(4, 150, 150, "next", 300),
+    ]
+    unknown = [
+        call("acquire", "applied", "unknown", returned=math.inf),
+        call("acquire", "never", "unknown"),
+        call("release", "applied", "unknown"),
+        call("release", "expired", "unknown"),
+        call("update", "x", "unknown", key="fenced:0", value="there"),
+        call("update", "x", "unknown", key="fenced:0", value="not there"),
+        call("downgrade", "x", "unknown"),
+    ]
+    resolved = small(unknown, audit=rows, resources={"fenced:0": ["there"]}).resolved
+    counted = {kind: (each.applied, each.not_applied, each.open) for kind, each in resolved.items()}
+    assert counted == {
+        "acquire": (1, 1, 0),
+        "release": (1, 1, 0),
+        "update": (1, 1, 0),
+        "downgrade": (0, 0, 1),
+    }
+
+
+def test_a_grant_that_was_answered_resolves_no_other() -> None:
+    """One hold of an owner, and two calls that could have made it: the one that was told so has."""
+    calls = [call("acquire", "a", "ok"), call("reenter", "a", "unknown")]
+    once = small(calls, audit=[row(1, 10, 10, "a", 100)]).resolved["reenter"]
+    assert (once.applied, once.not_applied) == (0, 1)
+    again = row(2, 20, 10, "a", 120, what="hold", attempt="a-2")
+    twice = small(calls, audit=[row(1, 10, 10, "a", 100), again]).resolved["reenter"]
+    assert (twice.applied, twice.not_applied) == (1, 0)
+    unsure = [call("acquire", "a", "unknown"), call("reenter", "a", "unknown")]
+    resolved = small(unsure, audit=[row(1, 10, 10, "a", 100)]).resolved
+    assert (resolved["acquire"].applied, resolved["reenter"].applied) == (1, 0)
+
+
+def test_only_acknowledged_updates_can_be_lost() -> None:
+    calls = [
+        call("update", "a", "ok", key="bare:0", value="1"),
+        call("update", "a", "ok", key="bare:0", value="2"),
+        call("update", "a", "unknown", key="bare:0", value="3"),
+        call("update", "a", "refused", key="fenced:0", value="4"),
+        call("update", "a", "ok", key="raised:0", value="5"),
+    ]
+    figures = small(calls, resources={"bare:0": ["2"], "raised:0": ["5"]})
+    lost = {each.kind: (each.acknowledged, each.refused, each.lost) for each in figures.updates}
+    assert lost == {"fenced": (0, 1, 0), "raised": (1, 0, 0), "bare": (2, 0, 1)}
+    assert figures.trouble == ["nothing was checked"]  # the control may lose
+
+
+def test_who_was_queued_has_waited() -> None:
+    asks = [Ask("sync-1", 1, "Acquire", "plain:0", "x", "b", 1.0, 1.1, "ok", "Queued")]
+    calls = [call("acquire", "a", "ok"), call("acquire", "b", "ok"), call("acquire", "c", "refused")]
+    assert {each.name: each.count for each in small(calls, asks=asks).latencies} == {
+        "granted at once": 1,
+        "granted after a wait": 1,
+    }
+
+
+def test_latencies_are_those_of_the_middle_and_of_99_in_100() -> None:
+    measured = measure("x", [n / 1000 for n in range(1, 101)])
+    assert (measured.median, measured.p99, measured.longest) == (0.05, 0.099, 0.1)
+    assert sum(measured.columns) == 100
+    assert measure("x", [1e-9, 1e9]).columns[0] == 1
+    assert measure("x", [1e-9, 1e9]).columns[-1] == 1
+
+
+def test_columns_have_every_call_once() -> None:
+    history = calm()
+    columns = count(history, verdicts(history)).columns
+    outcomes = Counter(call.outcome for call in history.calls)
+    assert outcomes == {
+        "ok": sum(columns.ok),
+        "refused": sum(columns.refused),
+        "unknown": sum(columns.unknown),
+    }
+
+
+def test_the_moment_that_is_shown_is_of_a_sleeper_whose_update_was_refused() -> None:
+    """Of two pauses, the one in which somebody took over and the fence had to refuse."""
+    audit = [row(1, 2_000_000, 20, "asleep", 3_000_000, key="fenced:0")]
+    audit.append(row(2, 3_100_000, 31, "awake", 9_000_000, key="fenced:0"))
+    calls = [
+        call("acquire", "asleep", "ok", key="fenced:0", called=1.9, returned=2.0, token=20),
+        call(
+            "update",
+            "asleep",
+            "refused",
+            key="fenced:0",
+            called=2.1,
+            returned=5.6,
+            token=20,
+            error="too late",
+        ),
+        dataclasses.replace(call("acquire", "awake", "ok", key="fenced:0", token=31), worker="http-1.1"),
+    ]
+    pauses = [
+        Injected("pause client", name, since, since + 3)
+        for name, since in (("sync-9", 20.0), ("sync-1", 2.5))
+    ]
+    history = History(
+        Run("sqlite", 1, 0.0),
+        calls,
+        trusts=[Trust("sync-1.1", "fenced:0", "asleep", 20, 2.0, 2.9)],
+        audit=audit,
+        faults=pauses,
+        clocks=[Clock(0.0, 0)],
+    )
+    (moment,) = Moments(history, count(history, [])).found()
+    assert moment.keys == ["fenced:0"]
+    assert moment.about == {"sync-1"}
+    assert moment.since < 2.5 < 5.6 < moment.until
+    told = " ".join(moment.text)
+    for part in ("sync-1 was put to sleep for 3.0 s", "http-1.1 had it", "higher token 31", "too late"):
+        assert part in told
+
+
+def test_the_moment_of_a_loss_shows_who_wrote_with_an_older_token() -> None:
+    calls = [
+        call("update", "old", "ok", key="bare:0", called=1.0, returned=4.0, token=1, value="old"),
+        call("update", "new", "ok", key="bare:0", called=2.0, returned=2.1, token=2, value="new"),
+    ]
+    calls[1] = dataclasses.replace(calls[1], worker="async-2.1")
+    history = History(Run("sqlite", 1, 0.0), calls, resources={"bare:0": ["old"]}, clocks=[Clock(0.0, 0)])
+    (moment,) = Moments(history, count(history, [])).found()
+    assert moment.keys == ["bare:0"]
+    assert moment.about == {"sync-1.1"}
+    assert "async-2.1 was told that its update of bare:0 was stored. Then sync-1.1" in moment.text[0]
+
+
+def test_the_moment_of_a_violation_is_where_its_token_was_granted() -> None:
+    history = calm()
+    said = next(each for each in history.audit if each.key == "plain:2" and each.owner)
+    broken = verdicts(history, Violation("beliefs fit", "plain:2", f"token {said.token}, and another"))
+    first = Moments(history, count(history, broken)).found()[0]
+    assert first.title == "Where it went wrong first"
+    assert first.keys == ["plain:2"]
+    assert first.since < said.at / 1e6 - 1_763_200_000 + 5_000 < first.until
