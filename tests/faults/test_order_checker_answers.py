@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.faults.proof import order
@@ -141,6 +143,20 @@ def test_a_ticket_that_outlives_its_refused_call_is_found() -> None:
         waits.refresh()
     holder.walk_away()
     finds(story, rules.NOTHING_LEFT, "b/1", "ticket 1")
+
+
+def test_a_ticket_that_has_run_out_may_be_cleared_away_later() -> None:
+    story = Story("sqlite")
+    holder = story.take(KEY, "a/1", ttl=60.0)
+    waits = story.take(KEY, "b/1")
+    story.returns(waits.number, "refused", error="LockTimeout")
+    story.wait(30.0)
+    audit = story.history.audit
+    (ticket,) = [row for row in audit if row.what == "ticket" and row.owner == "b/1"]
+    cleared = replace(ticket, id=audit[-1].id + 1, at=ticket.at + 30_000_000, what="unticket")
+    audit += [cleared, replace(audit[-1], id=cleared.id + 1, at=cleared.at, waiters=0)]
+    holder.walk_away()
+    holds(story, rules.NOTHING_LEFT)
 
 
 @pytest.mark.parametrize("applied", [True, False])

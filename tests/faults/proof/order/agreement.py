@@ -145,7 +145,7 @@ class Agreement:
                     f"{', claimed' if lease.was_claimed else ''}",
                 )
         for ticket in self._tickets[turn]:
-            ends_at = ticket.gone_at or ticket.last_end
+            ends_at = min(ticket.gone_at or ticket.last_end, ticket.last_end)  # it may be cleared away later
             if ends_at > told + micros(LATE) + self._patience:
                 self._findings.violated(
                     rules.NOTHING_LEFT,
