@@ -276,7 +276,7 @@ class Stage:
             self._start_database()
         log = self.folder / "lock-server.log"
         self.lock_server = WatchedLockServer(
-            self.url("direct"), log, self._place, "--log-level", "warning", **self.client_environment
+            self.url("direct"), log, "--log-level", "warning", **self.client_environment
         )
         self._things.callback(self.lock_server.__exit__)
         self.http_proxy = self._things.enter_context(Proxy(HOST, self.lock_server.port))

@@ -7,18 +7,17 @@ from pathlib import Path
 
 from tests.servers.lock_server import LockServer
 
-# It waits until whoever started it is gone. By then the number may be another process's.
-_JANITOR = 'cat >/dev/null; pid=$(cat "$1") && grep -q holdfast "/proc/$pid/cmdline" && kill -9 "$pid"'
+# It is told numbers until whoever tells it is gone. The last is the process, if it is not another's by then.
+_JANITOR = 'while read -r told; do pid=$told; done; grep -q holdfast "/proc/$pid/cmdline" && kill -9 "$pid"'
 
 
 class WatchedLockServer(LockServer):
-    """``holdfast serve``, of which a janitor knows the process; its number is in a file in *place*."""
+    """``holdfast serve``, of which a janitor knows the process."""
 
-    def __init__(self, store: str, log: Path, place: Path, *flags: str, **environment: str) -> None:
+    def __init__(self, store: str, log: Path, *flags: str, **environment: str) -> None:
         super().__init__(store, log, *flags, **environment)
-        self._note = place / "lock-server.pid"
         self._janitor = subprocess.Popen(
-            ["sh", "-c", _JANITOR, "sh", self._note],
+            ["sh", "-c", _JANITOR],
             stdin=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is not for it
@@ -27,7 +26,9 @@ class WatchedLockServer(LockServer):
 
     def start(self) -> None:
         super().start()
-        self._note.write_text(str(self.pid))
+        assert self._janitor.stdin is not None
+        self._janitor.stdin.write(f"{self.pid}\n".encode())
+        self._janitor.stdin.flush()
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()

@@ -1,0 +1,130 @@
+"""What a fingerprint says of one client, whatever the others do.
+
+All attempts that a client knows are its own: the turn says which one is meant. Tokens are told apart, because
+their ranks are the whole world's business.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.core.keeper import Kept
+from holdfast.core.requests import Renew
+from holdfast.testing.exploring.plays import seconds
+from holdfast.testing.exploring.world import Actor, Written
+
+Form = tuple[Any, ...]
+
+
+def written(form: Any) -> bytes:
+    """Return a form as bytes: the same value always in the same way, and another one in another."""
+    return marshal.dumps(form, 2)  # later versions have references, where one thing is in two places
+
+
+def portrait(actor: Actor, now: int, keys: list[str]) -> bytes:
+    """Return what there is to say of a client, with the keys in this order."""
+    last = actor.written
+    if last is not None and last.now == now and last.keys == keys:
+        return last.form
+    form = written(_client(actor, now, keys))
+    actor.written = Written(now, keys, form)
+    return form
+
+
+def tokens(actor: Actor) -> Iterator[tuple[str, int]]:
+    """Return all tokens that a client knows, with their keys."""
+    for kept in actor.held:
+        yield kept.grant.key, kept.grant.token
+    if actor.releasing is not None:
+        yield actor.releasing.key, actor.releasing.token
+    if actor.renewing is not None:
+        for lease in actor.renewing.leases:
+            yield lease.key, lease.token
+
+
+def attempts(actor: Actor) -> Iterator[str]:
+    """Return all attempts that a client may still ask about."""
+    if actor.attempt is not None:
+        yield actor.attempt
+    elif actor.releasing is not None:
+        yield actor.releasing.attempt
+    for kept in actor.held:
+        yield kept.grant.attempt
+    if actor.renewing is not None:
+        yield from attempts_of(actor.renewing)
+
+
+def attempts_of(request: Any) -> Iterator[str]:
+    """Return all attempts that a request names."""
+    if isinstance(request, Renew):
+        yield from (lease.attempt for lease in request.leases)
+        yield from (ticket.attempt for ticket in request.tickets)
+    else:
+        yield request.attempt
+
+
+def request_form(request: Any, keys: list[str]) -> Form:
+    """Return what a request says, but for its tokens."""
+    if isinstance(request, Renew):
+        return (
+            tuple((lease.attempt[2:], keys.index(lease.key)) for lease in request.leases),
+            tuple((ticket.attempt[2:], keys.index(ticket.key)) for ticket in request.tickets),
+        )
+    return (
+        type(request).__name__,
+        keys.index(request.key),
+        request.attempt[2:],
+        getattr(request, "wait", False),
+        getattr(request, "retire", False),
+    )
+
+
+def _client(actor: Actor, now: int, keys: list[str]) -> Form:
+    if not actor.alive:
+        return (actor.begun,)
+    keeper = actor.keeper
+    return (
+        actor.begun,
+        _until(actor.paused_until, now),
+        _play(actor, now, keys),
+        tuple([_kept(kept, now, keys) for kept in actor.held]),
+        # In their order: that of the leases in a renewal.
+        tuple([(a[2:], _until(seconds(k.renew_at), now), k.failures) for a, k in keeper.leases.items()]),
+        tuple([(a[2:], _until(seconds(t.refresh_at), now), t.failures) for a, t in keeper.tickets.items()]),
+        () if actor.renewing is None else _renewing(actor, actor.renewing, now, keys),
+    )
+
+
+def _until(instant: int | None, now: int) -> int:
+    """Return how long it is to an instant; none if it has come."""
+    return -1 if instant is None else max(instant - now, 0)
+
+
+def _play(actor: Actor, now: int, keys: list[str]) -> Form:
+    play = actor.play
+    if play is None:
+        return ()
+    place = play.place
+    return (
+        place.frames,
+        tuple([_until(instant, now) for instant in place.instants]),
+        place.asked - now if place.asked >= 0 else 1,
+        keys.index(actor.key),
+        tuple([(signal.kind, signal.expires_in) for signal in actor.mail]),
+        actor.unsent,
+        _until(actor.gives_up_at, now),
+        actor.traces,
+        actor.withdrew,
+    )
+
+
+def _kept(kept: Kept, now: int, keys: list[str]) -> Form:
+    grant, lost = kept.grant, kept.lost is not None
+    trusted = 0 if lost else _until(seconds(kept.trusted_until), now)
+    return grant.attempt[2:], keys.index(grant.key), grant.retire, lost, trusted
+
+
+def _renewing(actor: Actor, request: Renew, now: int, keys: list[str]) -> Form:
+    return actor.renew_asked - now, _until(actor.renew_gives_up_at, now), request_form(request, keys)
