@@ -15,8 +15,13 @@ START ?= 0
 STORE ?= both
 FLEET ?= locks
 
+STORES ?= sqlite,postgres,mariadb
+SEED   ?=
+PROOF_SECONDS ?=
+PROOF  ?=
+
 .DEFAULT_GOAL := help
-.PHONY: help run demo show test servers lint simulate mutants bench clean
+.PHONY: help run demo show test servers lint simulate explore proof mutants bench clean
 
 help: ## show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +61,13 @@ lint: $(READY) ## check style and types
 
 simulate: $(READY) ## run many simulation seeds: SEEDS=1000 START=0 STORE=memory|sqlite|both FLEET=locks|engines
 	$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS) --start $(START) --store $(STORE) --fleet $(FLEET)
+
+explore: $(READY) ## explore every run of three clients with two keys and a fault: EXPLORE="--clients 2 --faults 2"
+	$(BIN)/python -m holdfast.testing.exploring $(or $(EXPLORE),--clients 3 --keys 2 --turns 1 --faults 1)
+
+proof: $(READY) servers ## put every store through faults and judge the histories: STORES=… SEED=… PROOF_SECONDS=…
+	$(BIN)/python -m tests.faults.proof --stores $(STORES) $(if $(SEED),--seed $(SEED)) \
+	    $(if $(PROOF_SECONDS),--seconds $(PROOF_SECONDS)) $(PROOF)
 
 mutants: $(READY) ## check that the tests catch every planted flaw
 	$(BIN)/python -m tests.mutants.run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutants import MEMORY_SUITE, SQL, SQLITE_SUITE, Mutant
+from tests.mutants.mutant import MEMORY_SUITE, SQL, SQLITE_SUITE, Mutant
 from tests.mutants.servers import MYSQL, ON_MYSQL, ON_POSTGRES, POSTGRES
 
 INSTANCES = "stores/memory/instances.py"

@@ -1,53 +1,24 @@
-"""Flaws that others have had, planted in the real code one at a time.
-
-Each is a textual replacement in one file of ``src/holdfast``. Each text to be replaced must be there exactly
-once, so that a mutant cannot silently become no change at all. *trap* names the rule it breaks: numbers
-are the traps of the design, P the promises, and the rest are sections of the protocol page.
-"""
+"""Flaws that others have had, planted one at a time in the protocol, and in memory and SQLite."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-STATE = "stores/memory/state.py"
-ACQUIRING = "stores/memory/acquiring.py"
-RENEWING = "stores/memory/renewing.py"
-SETTLING = "stores/memory/settling.py"
-LEAVING = "stores/memory/leaving.py"
-CHANGING = "stores/memory/changing.py"
-OPERATIONS = "stores/memory/operations.py"
-CIRCLES = "stores/memory/circles.py"
-FEED = "stores/memory/feed.py"
-SWEEPING = "stores/memory/sweeping.py"
-SQL = "stores/sqlite/statements.sql"
-TICKETS = "stores/sql/tickets.py"
-SQL_SETTLING = "stores/sql/settling.py"
-DECIDING = "stores/sql/deciding.py"
-BATCH = "stores/sqlite/batch.py"
-PLANS = "core/plans.py"
-KEEPER = "core/keeper.py"
-BASE = "stores/base.py"
-FAMILY = "core/family.py"
-DEADLOCKS = "core/deadlocks.py"
-EVENTS = "core/events.py"
-
-MEMORY_SUITE = "tests/conformance/test_memory.py::TestMemory"
-SQLITE_SUITE = "tests/conformance/test_sqlite.py::TestSQLite"
-
-
-@dataclass(frozen=True)
-class Mutant:
-    name: str
-    trap: str
-    file: str
-    changes: tuple[tuple[str, str], ...]
-    test: str = ""  # the one that must fail; if none is named, the simulation or the suites have to find it
-
-    @property
-    def store(self) -> str:
-        """The store that shows it: the one it is in, else the faster one."""
-        return "sqlite" if "stores/sql" in self.file else "memory"
-
+from tests.mutants.mutant import (
+    ACQUIRING,
+    BASE,
+    BATCH,
+    DECIDING,
+    KEEPER,
+    PLANS,
+    RENEWING,
+    SETTLING,
+    SQL,
+    SQL_SETTLING,
+    SQLITE_SUITE,
+    STATE,
+    SWEEPING,
+    TICKETS,
+    Mutant,
+)
 
 MUTANTS = (
     Mutant(
@@ -55,6 +26,7 @@ MUTANTS = (
         "2, P3",
         PLANS,
         (("trusted_until = asked + request.ttl - margin", "trusted_until = clock() + request.ttl - margin"),),
+        seed=0,
     ),
     Mutant(
         "renewal is trusted from its answer",
@@ -66,6 +38,7 @@ MUTANTS = (
                 "kept.trusted_until = kept.renew_at + kept.grant.ttl",
             ),
         ),
+        seed=0,
     ),
     Mutant(
         "an error extends the trust",
@@ -77,6 +50,7 @@ MUTANTS = (
                 "        kept.trouble = trouble\n        kept.trusted_until = now + kept.grant.ttl\n",
             ),
         ),
+        seed=5,
     ),
     Mutant(
         "a lease is lost only when the store says so",
@@ -89,6 +63,7 @@ MUTANTS = (
             ),
             ("(min(kept.renew_at, kept.trusted_until) for kept in", "(kept.renew_at for kept in"),
         ),
+        seed=0,
     ),
     Mutant(
         "an upsert takes a held lock",
@@ -103,6 +78,7 @@ MUTANTS = (
                 "            ELSE :long OR 1",
             ),
         ),
+        seed=3,
     ),
     Mutant(
         "the fast path takes expired rows",
@@ -118,12 +94,14 @@ MUTANTS = (
                 "SET token      = CASE WHEN l.owner IS NULL OR l.expires_at <= excluded.granted_at THEN",
             ),
         ),
+        seed=17,
     ),
     Mutant(
         "the fast release does not look for waiters",
         "7",
         SQL,
         (("   AND waiters = 0\n   AND expires_at >", "   AND expires_at >"),),
+        seed=3,
     ),
     Mutant(
         "release by key alone",
@@ -135,6 +113,7 @@ MUTANTS = (
                 "WHERE lock_key = :key AND coalesce(:attempt, :token) IS NOT NULL\n   AND waiters",
             ),
         ),
+        seed=3,
     ),
     Mutant(
         "renewal by key alone",
@@ -146,12 +125,14 @@ MUTANTS = (
                 "AND :attempt IS NOT NULL AND :token > 0 AND expires_at > :now AND expires_at <= :end",
             ),
         ),
+        seed=0,
     ),
     Mutant(
         "renewal revives an expired lease (memory)",
         "R3",
         RENEWING,
         (("hold.token != lease.token or hold.end <= now:", "hold.token != lease.token:"),),
+        seed=6,
     ),
     Mutant(
         "renewal revives an expired lease (sqlite)",
@@ -163,6 +144,7 @@ MUTANTS = (
                 "   AND :now IS NOT NULL AND expires_at <= :end",
             ),
         ),
+        seed=11,
     ),
     Mutant(
         "tokens restart with the row",
@@ -174,12 +156,14 @@ MUTANTS = (
                 "SELECT :key,\n       1",
             ),
         ),
+        seed=3,
     ),
     Mutant(
         "a new lease keeps the token",
         "10, P1",
         STATE,
         (("        self.token = max(self.token + 1, now)\n", "        self.token = self.token or now\n"),),
+        seed=0,
     ),
     Mutant(
         "asking again is another attempt",
@@ -191,6 +175,7 @@ MUTANTS = (
                 'request = replace(request, attempt=f"{first_attempt}-{failures}")\n                continue',
             ),
         ),
+        seed=0,
     ),
     Mutant(
         "asking again is re-entry",
@@ -202,6 +187,7 @@ MUTANTS = (
                 "if (hold := lock.holds.get(attempt)) and not hold.claimed:\n",
             ),
         ),
+        seed=0,
     ),
     Mutant(
         "asking again shortens the hold",
@@ -220,6 +206,7 @@ MUTANTS = (
                 "            if ticket.end > 0:\n                break\n",
             ),
         ),
+        seed=2,
     ),
     Mutant(
         "the last in the queue is first",
@@ -231,6 +218,7 @@ MUTANTS = (
                 "one.number = (SELECT max(number)",
             ),
         ),
+        seed=0,
     ),
     Mutant(
         "an expired lock is handed to nobody",
@@ -242,16 +230,18 @@ MUTANTS = (
                 "        if lock.tickets and lock.holds:\n            self._serve(shard, lock, now, post)\n",
             ),
         ),
+        seed=0,
     ),
     Mutant(
         "refreshing a ticket does not settle",
         "P8, Renew",
         BATCH,
         (("if simple and end > now and (head_end is None or head_end > now):", "if simple:"),),
+        seed=1,
     ),
     Mutant(
         "one common end for all holds",
-        "part 5, Acquire",
+        "Acquire, store rules",
         RENEWING,
         (
             (
@@ -259,6 +249,7 @@ MUTANTS = (
                 "            for hold in lock.holds.values():\n                hold.end = end\n",
             ),
         ),
+        seed=0,
     ),
     Mutant(
         "a hand-over needs no claim",
@@ -268,24 +259,28 @@ MUTANTS = (
             ("            end = now + ticket.claim\n", "            end = now + 6 * ticket.claim\n"),
             ("ticket.terms, now, end, claimed=False)", "ticket.terms, now, end, claimed=True)"),
         ),
+        seed=0,
     ),
     Mutant(
         "the new head is not told",
         "Queue and hand-over",
         SQL_SETTLING,
         (("    if head_changed or tickets.count < before:\n", "    if head_changed:\n"),),
+        seed=2,
     ),
     Mutant(
         "withdrawing is forgotten",
         "Withdraw",
         DECIDING,
         (('    lock.ended.remember(lock.asking, "withdrawn", lock.now)\n', ""),),
+        seed=0,
     ),
     Mutant(
         "an expired attempt is forgotten",
         "8th invariant",
         SQL_SETTLING,
         (("        if hold.claimed:  # else", "        if hold.claimed is None:  # else"),),
+        seed=0,
     ),
     Mutant(
         "ends are remembered for a second",
@@ -295,18 +290,21 @@ MUTANTS = (
             ('"released": 60_000_000', '"released": 1_000_000'),
             ('"withdrawn": 60_000_000', '"withdrawn": 1_000_000'),
         ),
+        seed=0,
     ),
     Mutant(
         "an unanswered attempt is not retired",
         "Release",
         PLANS,
         (("retire=retire or unanswered,", "retire=retire,"),),
+        seed=11,
     ),
     Mutant(
         "a refused try is not retired where requests repeat",
         "Undo",
         PLANS,
         (("if queued is not None or unanswered or retire:", "if queued is not None or unanswered:"),),
+        seed=2,
     ),
     Mutant(
         "giving up leaves the ticket",
@@ -318,6 +316,7 @@ MUTANTS = (
                 "    except Abandoned:\n        raise\n",
             ),
         ),
+        seed=1,
     ),
     Mutant(
         "waiters are miscounted",
@@ -329,12 +328,14 @@ MUTANTS = (
                 "        )\n        self.count += 1 + (number % 5 == 0)\n",
             ),
         ),
+        seed=0,
     ),
     Mutant(
         "sweeping deletes held rows",
         "Sweep, P2",
         SWEEPING,
         (("return not lock.holds and lock.shut_until <= now and", "return lock.shut_until <= now and"),),
+        seed=0,
     ),
     Mutant(
         "sweeping does not raise the floor",
@@ -360,348 +361,6 @@ MUTANTS = (
                 "Ticket(key, attempt, now + 2 * self.settings.patience)",
             ),
         ),
-    ),
-    Mutant(
-        "readers do not fit beside each other",
-        "Terms, P2",
-        FAMILY,
-        (('return wanted.mode == "shared" or not others', "return not others"),),
-        test=f"{MEMORY_SUITE}::test_readers_hold_it_together[sync]",
-    ),
-    Mutant(
-        "a reader fits beside a writer",
-        "Terms, P2",
-        FAMILY,
-        (("    if any(each.mode != wanted.mode for each in others):\n        return False\n", ""),),
-        test=f"{MEMORY_SUITE}::test_readers_wait_for_a_writer[sync]",
-    ),
-    Mutant(
-        "there is one permit more",
-        "Terms, P2",
-        FAMILY,
-        (("+ wanted.take <= permits", "+ wanted.take <= permits + 1"),),
-        test=f"{MEMORY_SUITE}::test_as_many_hold_it_as_there_are_permits[sync]",
-    ),
-    Mutant(
-        "permits have no weight",
-        "Terms, P2",
-        FAMILY,
-        (
-            (
-                "return sum(each.take for each in others) + wanted.take <= permits",
-                "return len(others) + 1 <= permits",
-            ),
-        ),
-        test=f"{MEMORY_SUITE}::test_a_weight_is_how_many_are_taken[sync]",
-    ),
-    Mutant(
-        "a reader passes a waiting writer",
-        "Terms, P7",
-        ACQUIRING,
-        (
-            (
-                "if not lock.tickets and lock.shut_until <= now and",
-                'if (not lock.tickets or terms.mode == "shared") and lock.shut_until <= now and',
-            ),
-        ),
-        test=f"{MEMORY_SUITE}::test_a_reader_waits_behind_a_waiting_writer[sync]",
-    ),
-    Mutant(
-        "one reader comes in at a time",
-        "Terms, P8",
-        SETTLING,
-        (
-            (
-                "            first, changed = first or ticket.owner, True\n",
-                "            first, changed = first or ticket.owner, True\n            break\n",
-            ),
-        ),
-        test=f"{MEMORY_SUITE}::test_all_readers_at_the_head_come_in_at_once[sync]",
-    ),
-    Mutant(
-        "whoever leaves the queue lets nobody in",
-        "Terms, P8",
-        SETTLING,
-        (
-            (
-                "                self._serve(shard, lock, now, post, changed=True)\n",
-                "                lock.tell_head(now, post)\n",
-            ),
-        ),
-        test=f"{MEMORY_SUITE}::test_a_writer_that_withdraws_lets_in_all_readers_behind_it[sync]",
-    ),
-    Mutant(
-        "a reader waits to become a writer",
-        "Re-entry",
-        ACQUIRING,
-        (('return Refused("upgrade") if request.terms.mode == "exclusive" else None', "return None"),),
-        test=f"{MEMORY_SUITE}::test_a_reader_cannot_become_a_writer[sync]",
-    ),
-    Mutant(
-        "entering it shared makes a lease shared",
-        "Re-entry",
-        ACQUIRING,
-        (
-            (
-                "            lease.terms,\n            lease.token,\n",
-                "            request.terms,\n            lease.token,\n",
-            ),
-        ),
-        test=f"{MEMORY_SUITE}::test_the_owner_of_an_exclusive_lease_enters_it_shared_and_it_stays_exclusive[sync]",
-    ),
-    Mutant(
-        "permits are reentrant",
-        "Re-entry",
-        ACQUIRING,
-        (('        if lock.mode == "permits":\n            return None\n', ""),),
-        test=f"{MEMORY_SUITE}::test_permits_are_not_reentrant[sync]",
-    ),
-    Mutant(
-        "a downgrade lets nobody in",
-        "Downgrade",
-        CHANGING,
-        (
-            (
-                "                self._serve(shard, lock, now, post)\n            return lock.granted",
-                "            return lock.granted",
-            ),
-        ),
-        test=f"{MEMORY_SUITE}::test_the_readers_at_the_head_are_let_in[sync]",
-    ),
-    Mutant(
-        "a nested hold is downgraded",
-        "Downgrade",
-        CHANGING,
-        (("if len(lock.lease(hold.token)) > 1:", "if len(lock.lease(hold.token)) > 9:"),),
-        test=f"{MEMORY_SUITE}::test_with_other_holds_it_is_refused[sync]",
-    ),
-    Mutant(
-        "whoever asks decides how many permits there are",
-        "Capacity",
-        ACQUIRING,
-        (("if not permits or believed not in (0, permits):", "if not permits:"),),
-        test=f"{MEMORY_SUITE}::test_whoever_believes_another_number_is_told_the_right_one[sync]",
-    ),
-    Mutant(
-        "more permits serve nobody",
-        "Resize",
-        CHANGING,
-        (
-            (
-                "            self._serve(shard, lock, now, post, changed=next(",
-                "            dict(changed=next(",
-            ),
-        ),
-        test=f"{MEMORY_SUITE}::test_more_permits_are_given_to_who_waits[sync]",
-    ),
-    Mutant(
-        "who wants more than there are waits for ever",
-        "Resize",
-        CHANGING,
-        (("ticket.terms.take > permits:", "ticket.terms.take > 9 * permits:"),),
-        test=f"{MEMORY_SUITE}::test_a_ticket_that_takes_more_than_there_are_now_is_refused[sync]",
-    ),
-    Mutant(
-        "who waits for a permit watches the last end",
-        "Positions and ends",
-        STATE,
-        (('if terms.mode == self.mode == "permits":', 'if terms.mode == self.mode == "":'),),
-        test=f"{MEMORY_SUITE}::test_a_dead_holders_permit_comes_back_at_its_own_end[sync]",
-    ),
-    Mutant(
-        "breaking one lease breaks all",
-        "Break",
-        LEAVING,
-        (
-            (
-                "holder in lock.holders(now) if request.token in (None, holder.token)]",
-                "holder in lock.holders(now)]",
-            ),
-        ),
-        test=f"{MEMORY_SUITE}::test_an_operator_breaks_one_lease_by_its_token[sync]",
-    ),
-    Mutant(
-        "success is handed over",
-        "Operations",
-        LEAVING,
-        (
-            (
-                "if outcome is not None and outcome.succeeded:",
-                "if outcome is not None and outcome.succeeded and not lock.tickets:",
-            ),
-        ),
-        test=f"{MEMORY_SUITE}::test_nobody_inherits_what_is_done[sync]",
-    ),
-    Mutant(
-        "dead tickets are told",
-        "Operations",
-        OPERATIONS,
-        (("            if ticket.end > now:\n", "            if ticket.end > 0:\n"),),
-        test=f"{MEMORY_SUITE}::test_a_dead_ticket_is_not_told[sync]",
-    ),
-    Mutant(
-        "everybody who waits is woken, not every instance",
-        "Operations, R19",
-        OPERATIONS,
-        (("for instance in instances]", "for instance in list(instances) * told]"),),
-        test=f"{MEMORY_SUITE}::test_an_instance_is_told_once_however_many_wait_in_it[sync]",
-    ),
-    Mutant(
-        "an outcome is remembered for a minute",
-        "Operations",
-        BASE,
-        (('"done": 600_000_000', '"done": 60_000_000'),),
-        test=f"{MEMORY_SUITE}::test_an_outcome_is_remembered_for_ten_minutes[sync]",
-    ),
-    Mutant(
-        "a nested hold says how it ended",
-        "Operations",
-        LEAVING,
-        (
-            (
-                "if left and operation and request.outcome is not None:",
-                "if left and operation and request.outcome == 0:",
-            ),
-        ),
-        test=f"{MEMORY_SUITE}::test_only_the_last_hold_can_say_how_it_ended[sync]",
-    ),
-    Mutant(
-        "only the last failure is passed on",
-        "Operations",
-        OPERATIONS,
-        (("lock.failures = (*lock.failures, failure)[-MOST_FAILURES:]", "lock.failures = (failure,)"),),
-        test=f"{MEMORY_SUITE}::test_the_next_in_line_is_told_what_went_wrong[sync]",
-    ),
-    Mutant(
-        "one failure more than allowed",
-        "Giving up",
-        OPERATIONS,
-        (
-            (
-                "if 0 < hold.terms.max_attempts <= lock.failed:",
-                "if 0 < hold.terms.max_attempts < lock.failed:",
-            ),
-        ),
-        test=f"{MEMORY_SUITE}::test_after_so_many_failures_everybody_gives_up[sync]",
-    ),
-    Mutant(
-        "who never claimed it has failed",
-        "Operations",
-        SETTLING,
-        (("            if operation and hold.claimed:\n", "            if operation:\n"),),
-        test=f"{MEMORY_SUITE}::test_who_never_claimed_it_has_not_failed[sync]",
-    ),
-    Mutant(
-        "an operation leaves no trace",
-        "Operations, R27",
-        EVENTS,
-        (("(operation or kind in NOTABLE)", "kind in NOTABLE"),),
-        test=f"{MEMORY_SUITE}::test_the_history_of_an_operation_is_kept_as_notable[sync]",
-    ),
-    Mutant(
-        "a shut lock is granted",
-        "Delay",
-        ACQUIRING,
-        (("if not lock.tickets and lock.shut_until <= now and", "if not lock.tickets and"),),
-        test=f"{MEMORY_SUITE}::test_a_lease_that_expires_shuts_the_lock[sync]",
-    ),
-    Mutant(
-        "a shut lock is handed over",
-        "Delay",
-        SETTLING,
-        (("while lock.tickets and lock.shut_until <= now:", "while lock.tickets:"),),
-        test=f"{MEMORY_SUITE}::test_those_who_wait_are_served_when_it_opens[sync]",
-    ),
-    Mutant(
-        "a winner that did not come shuts the lock",
-        "Delay",
-        SETTLING,
-        (("if hold.claimed and hold.terms.delay:", "if hold.terms.delay:"),),
-        test=f"{MEMORY_SUITE}::test_a_winner_that_did_not_come_does_not_shut_it[sync]",
-    ),
-    Mutant(
-        "sweeping opens a shut lock",
-        "Delay, Sweep",
-        SWEEPING,
-        (
-            (
-                "not lock.holds and lock.shut_until <= now and lock.freed_at",
-                "not lock.holds and lock.freed_at",
-            ),
-        ),
-        test=f"{MEMORY_SUITE}::test_sweeping_does_not_open_it[sync]",
-    ),
-    Mutant(
-        "the oldest wait is the victim",
-        "Deadlocks",
-        DEADLOCKS,
-        (("newest = max(", "newest = min("),),
-        test=f"{MEMORY_SUITE}::test_the_newest_wait_is_the_victim_whoever_finds_out[sync]",
-    ),
-    Mutant(
-        "a holder who can go on is taken to be stuck",
-        "Deadlocks",
-        DEADLOCKS,
-        (
-            (
-                "held = [hold.terms for hold in state.holds if hold.owner in stuck]",
-                "held = [hold.terms for hold in state.holds]",
-            ),
-        ),
-        test=f"{MEMORY_SUITE}::test_a_semaphore_is_no_part_of_a_circle_while_one_holder_can_go_on[sync]",
-    ),
-    Mutant(
-        "nobody waits for who is before it in the queue",
-        "Deadlocks",
-        DEADLOCKS,
-        (("                    break  # and nobody", "                    continue  # and nobody"),),
-        test=f"{MEMORY_SUITE}::test_a_reader_behind_a_writer[sync]",
-    ),
-    Mutant(
-        "an expired hold is part of a circle",
-        "Deadlocks",
-        CIRCLES,
-        (("                if hold.end > self._now\n", ""),),
-        test=f"{MEMORY_SUITE}::test_a_hold_that_expired_is_no_part_of_a_circle[sync]",
-    ),
-    Mutant(
-        "an expired ticket is part of a circle",
-        "Deadlocks",
-        CIRCLES,
-        (("                if t.end > self._now\n", ""),),
-        test=f"{MEMORY_SUITE}::test_a_ticket_that_expired_is_no_part_of_a_circle[sync]",
-    ),
-    Mutant(
-        "the victim is forgotten",
-        "Deadlocks, P6",
-        CIRCLES,
-        (("            shard.ended[key, attempt] = ended\n", ""),),
-        test=f"{MEMORY_SUITE}::test_the_victim_is_told_again_if_it_asks_again[sync]",
-    ),
-    Mutant(
-        "events get another place when they are read again",
-        "The feed",
-        FEED,
-        (("if events[n - 1].id), 0)", "if not events[n - 1].id), 0)"),),
-        test=f"{MEMORY_SUITE}::test_there_is_one_order_that_only_grows[sync]",
-    ),
-    Mutant(
-        "a page of the feed has no end",
-        "The feed",
-        FEED,
-        (("if len(found) == request.limit:", "if len(found) == -1:"),),
-        test=f"{MEMORY_SUITE}::test_pages_are_of_a_limited_length[sync]",
-    ),
-    Mutant(
-        "a key is a prefix",
-        "The feed",
-        FEED,
-        (
-            (
-                "event.key == request.key if request.exact",
-                "event.key.startswith(request.key) if request.exact",
-            ),
-        ),
-        test=f"{MEMORY_SUITE}::test_a_key_is_that_key[sync]",
+        seed=14,
     ),
 )

@@ -5,7 +5,7 @@ Here the whole suite would take minutes for each, so each names its test; a test
 
 from __future__ import annotations
 
-from tests.mutants.mutants import Mutant
+from tests.mutants.mutant import Mutant
 
 POSTGRES = "stores/postgres/statements.sql"
 POSTGRES_SCHEMA = "stores/postgres/schema/001_locks.sql"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutants import CIRCLES, DECIDING, MEMORY_SUITE, OPERATIONS, SQL, Mutant
+from tests.mutants.mutant import CIRCLES, DECIDING, MEMORY_SUITE, OPERATIONS, SQL, Mutant
 from tests.mutants.servers import (
     MANY,
     MYSQL,

@@ -6,16 +6,20 @@
 
 A test that kills, pauses or configures starts a server of its own instead. Without the server's programs
 tests skip with a reason that begins with ``missing:``; the conftest makes that a failure under ``CI=true``.
+
+Whoever runs tests many times can lend them a server: the variable `LENT` has its port.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -27,6 +31,9 @@ from tests.servers.mariadb import MariaDBServer
 from tests.servers.ports import HOST
 from tests.servers.postgres import ADMIN as POSTGRES_ADMIN
 from tests.servers.postgres import PostgresServer
+from tests.servers.server import Server
+
+S = TypeVar("S", bound=Server)
 
 TABLES = ("locks", "holds", "tickets", "ended", "outcomes", "history", "instances", "work", "access")
 EMPTY = [
@@ -35,6 +42,8 @@ EMPTY = [
     "UPDATE holdfast_feed SET last = 0",
 ]
 
+
+LENT = "HOLDFAST_TESTS_{}_PORT"  # with the name of the program; that server is neither started nor stopped
 
 _idle: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
@@ -52,17 +61,26 @@ def require(*programs: str) -> None:
             pytest.skip(f"missing: {program}, from the package {PACKAGES[program]}")
 
 
+def lent(kind: type[S]) -> AbstractContextManager[S] | None:
+    """Give a server that somebody else keeps running, if there is one."""
+    if not (port := os.environ.get(LENT.format(kind.program))):
+        return None
+    server = kind()
+    server.port = int(port)
+    return nullcontext(server)
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     require("postgres")
-    with PostgresServer() as server:
+    with lent(PostgresServer) or PostgresServer() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[MariaDBServer]:
     require("mariadbd")
-    with MariaDBServer() as server:
+    with lent(MariaDBServer) or MariaDBServer() as server:
         yield server
 
 

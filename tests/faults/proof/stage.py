@@ -151,6 +151,7 @@ class Stage:
         assert old is not None
         assert new is not None
         assert self.proxy is not None
+        self._start_again()  # it may have died of a disk as well
         old.kill()
         new.promote()
         self.database, self.standby = new, None
@@ -191,9 +192,10 @@ class Stage:
             self.lock_server.send(signal.SIGCONT)
 
     def _start_again(self) -> None:
-        if self.database is not None and not self.database.is_running:
-            self.database.kill()  # what its end has left behind
-            self.database.start()
+        for server in (self.database, self.standby):  # without its standby a database commits nothing
+            if server is not None and not server.is_running:
+                server.kill()  # what its end has left behind
+                server.start()
 
     def heal_disturbances(self) -> None:
         """Undo what the stage does to clocks, disks and the network."""
