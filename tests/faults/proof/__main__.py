@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import cast, get_args
 
 from tests.faults.proof.report import summary, write_index
-from tests.faults.proof.run import Result, run
+from tests.faults.proof.run import FULL, QUICK, Result, run
 from tests.faults.proof.stage import StoreName
 
 STORES: tuple[StoreName, ...] = get_args(StoreName)
-SECONDS, QUICK_SECONDS = 780.0, 40.0  # of traffic and faults on each store
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="proof", description=__doc__)
     parser.add_argument("--stores", default=",".join(STORES), help="which, with commas between them")
     parser.add_argument("--seed", type=int, help="of traffic and faults; a new one each time, unless given")
-    parser.add_argument("--seconds", type=float, help=f"of each run: {SECONDS:g}, or {QUICK_SECONDS:g}")
+    parser.add_argument("--seconds", type=float, help=f"of each run: {FULL.seconds:g}, or {QUICK.seconds:g}")
     parser.add_argument("--quick", action="store_true", help="the version that is part of the tests")
     parser.add_argument("--folder", type=Path, default=Path("proof"), help="for histories and pages")
     chosen = parser.parse_args(arguments)
@@ -30,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := set(stores) - set(STORES):
         parser.error(f"there is no store {', '.join(sorted(unknown))}: {', '.join(STORES)}")
     seed = chosen.seed if chosen.seed is not None else random.SystemRandom().randrange(1_000_000)
-    seconds = chosen.seconds or (QUICK_SECONDS if chosen.quick else SECONDS)
+    seconds = chosen.seconds or (QUICK if chosen.quick else FULL).seconds
     results = []
     for store in stores:
         say(f"{store}: {seconds:g} s of traffic and faults, seed {seed}")
