@@ -22,7 +22,7 @@ from holdfast.core.requests import (
     Withdraw,
     Withdrawn,
 )
-from holdfast.errors import StoreError
+from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.stores.mysql.session import MySQLSession
 from holdfast.stores.sql.session import Batch, RowLocked, Transaction
 from holdfast.testing.conformance import CLIENT
@@ -375,3 +375,15 @@ def test_a_trigger_on_the_table_does_not_hide_the_token(mysql_store):
     third = mysql_store.execute(Acquire("k", "w-1", "w-1", 60.0, CLIENT, wait=True))  # a hand-over
     assert third.token > second.token
     assert mysql_store.execute(Release("k", "w-1", third.token)) == Released()
+
+
+@pytest.mark.usefixtures("audited")
+def test_who_cannot_ask_for_the_hidden_token_is_not_told_that_nothing_was_taken(mysql_store, monkeypatch):
+    def fail(*_: object) -> None:
+        raise StoreUnavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MySQLSession, "script", fail)
+        with pytest.raises(OutcomeUnknown):
+            take(mysql_store)
+    assert take(mysql_store).token > 0  # the same attempt, which has it already

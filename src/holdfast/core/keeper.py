@@ -241,10 +241,8 @@ class Keeper:
         kept.renew_at = asked + ttl * self.settings.renew_at
         if asked + ttl >= kept.stop_at:
             kept.renew_at = math.inf  # max_hold: this was the last renewal
-        elif kept.hurried_at >= asked:
-            kept.renew_at = (
-                kept.hurried_at
-            )  # the signal may be about something that this answer is older than
+        elif kept.hurried_at >= asked:  # by a signal of something that this answer may be older than
+            kept.renew_at = kept.hurried_at
 
     def _postpone(self, kept: Kept, trouble: str, now: float) -> None:
         kept.failures += 1

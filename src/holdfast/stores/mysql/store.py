@@ -239,6 +239,9 @@ def _first(session: MySQLSession, names: list[str], parameters: dict[str, Any]) 
         return []
     if rows and not rows[0][0]:
         # A trigger on the table (somebody's audit, or a schema change on line) takes the insert id out of the
-        # server's answer. The session still has it.
-        return session.script("SELECT LAST_INSERT_ID()")
+        # server's answer. The session still has it. Whatever happens to this question, the lock is taken.
+        try:
+            return session.script("SELECT LAST_INSERT_ID()")
+        except errors.StoreUnavailable as error:
+            raise errors.OutcomeUnknown(str(error)) from error
     return rows
