@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import sqlite3
 from collections.abc import Iterator
 from typing import Any
@@ -31,6 +32,13 @@ from tests.servers.fixtures import (  # noqa: F401
 
 CI = os.environ.get("CI", "").lower() in ("1", "true")
 MISSING = "missing:"
+
+
+def pytest_configure() -> None:
+    """Heed signals, whoever started us in the background: what we start is to be ended by them, too."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_report_header() -> list[str]:

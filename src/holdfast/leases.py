@@ -117,7 +117,7 @@ class BaseLease:
         if self._released:
             raise errors.NotHeld(self.key, "released already")
         self._notice_fork()
-        if kept.lost is not None and (kept.lost.reason == "forked" or self._forks != identity.forks):
+        if kept.lost is not None and self._forks != identity.forks:
             raise kept.lost.copy()
         if not self._wish.travels and identity.current_owner() != self.owner:
             raise errors.NotHeld(

@@ -25,6 +25,7 @@ from tests.conftest import CI
 from tests.mutants.checking import SEEDS, SUITES, Lender, run_tests, share_fresh_data, simulate
 from tests.mutants.cluster import CLUSTER_MUTANTS, CLUSTER_MUTANTS_ON_SERVERS
 from tests.mutants.family import FAMILY_MUTANTS
+from tests.mutants.found import FOUND_MUTANTS, FOUND_MUTANTS_ON_SERVERS
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutants import MUTANTS
 from tests.mutants.planting import CannotPlant, copy, plant, planted
@@ -33,9 +34,13 @@ from tests.mutants.servers import SERVER_MUTANTS
 from tests.mutants.serving import SERVING_MUTANTS, SERVING_MUTANTS_ON_SERVERS
 from tests.servers.binaries import PACKAGES, find
 
-LOCAL_MUTANTS = MUTANTS + RULES_MUTANTS + FAMILY_MUTANTS + CLUSTER_MUTANTS + SERVING_MUTANTS
+LOCAL_MUTANTS = MUTANTS + RULES_MUTANTS + FAMILY_MUTANTS + CLUSTER_MUTANTS + SERVING_MUTANTS + FOUND_MUTANTS
 REMOTE_MUTANTS = (
-    RULES_MUTANTS_ON_SERVERS + SERVER_MUTANTS + CLUSTER_MUTANTS_ON_SERVERS + SERVING_MUTANTS_ON_SERVERS
+    RULES_MUTANTS_ON_SERVERS
+    + SERVER_MUTANTS
+    + CLUSTER_MUTANTS_ON_SERVERS
+    + SERVING_MUTANTS_ON_SERVERS
+    + FOUND_MUTANTS_ON_SERVERS
 )
 SERVERS = ("postgres", "mariadbd")
 TESTED, LAYERS = "--tested", "--layers"

@@ -40,10 +40,13 @@ def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
         attack(at, tmp_path)
 
 
-# Beside what it takes for an answer by itself: 410 is said of an instance that nobody knows.
+# Beside what it takes for an answer by itself: 410 is said of an instance that nobody knows, 413 of a body of
+# more than a MiB, whatever is in it.
 CONFIG = """
 [checks.positive_data_acceptance]
-expected-statuses = ["2xx", "3xx", 401, 403, 404, 409, 410, 429, "5xx"]
+expected-statuses = ["2xx", "3xx", 401, 403, 404, 409, 410, 413, 429, "5xx"]
+[checks.negative_data_rejection]
+expected-statuses = [400, 401, 403, 404, 406, 413, 422, 428]
 """
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from holdfast.core.data import replace
-from holdfast.core.requests import Acquire, Release, Renew, Request, Signal, Withdraw
+from holdfast.core.requests import Acquire, Release, Renew, Request, Withdraw
 from holdfast.testing.exploring.judging import Judge, copied
 from holdfast.testing.exploring.shelf import Entry, Shelf
 from holdfast.testing.exploring.world import World
@@ -88,7 +88,6 @@ class Serving:
                 new = entries[key] = self._store.entry(key, books[key])
                 signals = [(instance, signal) for instance, signal in post if signal.key == key]
                 step = Step(key, request, answer, now, old.state, new.state, signals)
-                step.signals += _told_by_its_answer(step)
                 judge.step(step)
             elif (state := self._store.state(key)) != old.state:
                 raise Violation("4 scope", f"{key} changed without a request: {old.state} to {state}")
@@ -110,17 +109,6 @@ def _keys_of(request: Any) -> list[str]:
     if isinstance(request, Renew):
         return sorted({lease.key for lease in request.leases} | {ticket.key for ticket in request.tickets})
     return [request.key]
-
-
-def _told_by_its_answer(step: Step) -> Post:
-    """Return the signal that is missed where nobody needs it.
-
-    All tickets are dead, and one of those who waited asks again and is the head now: its answer says so.
-    """
-    head = step.after.first()
-    if head is None or not step.rejoins(head):
-        return []
-    return [(step.before.tickets[head].instance, Signal("head", step.key, head))]
 
 
 def _nobody_lost_its_turn(world: World, key: str, before: State, after: State) -> None:

@@ -159,7 +159,8 @@ def signals(step: Step) -> None:
         if attempt in before.tickets and attempt not in before.holds and not hold.claimed:
             wanted.add(("granted", attempt))
     head = after.first()
-    if head is not None and head != before.first() and head in before.tickets:
+    told_by_its_answer = head is not None and step.rejoins(head)  # all were dead, and it asked
+    if head in before.tickets and head != before.first() and not told_by_its_answer:
         waits = after.tickets[head]
         if after.ask_again_at(waits.terms) - step.now < waits.claim:
             wanted.add(("head", head))
