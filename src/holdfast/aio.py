@@ -412,6 +412,7 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
     async def _run(self, plan: Plan[T], within: Any = None) -> T:
         """Do what a plan wants, step by step, in this task. *within*: a transaction to acquire in."""
         waiting: str | None = None  # the attempt that can be signalled
+        client = self._client
         try:
             step = next(plan)
             while True:
@@ -430,13 +431,16 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
                         if type(result) is Queued and isinstance(step, Acquire):
                             self._keeping.wait(step.key, step.attempt)
                 except errors.StoreError as error:
+                    self._check_same(client)
                     step = plan.throw(error)
                 else:
+                    self._check_same(client)
                     step = plan.send(result)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
         except BaseException:
-            await self._abandon(plan)
+            if self._client is client:  # else we are a forked child, and it is the parent's
+                await self._abandon(plan)
             raise
         finally:
             self._stop_waiting(waiting)

@@ -17,6 +17,7 @@ from holdfast.core.requests import (
     Acquire,
     Break,
     Broken,
+    Client,
     Done,
     Feed,
     History,
@@ -109,6 +110,11 @@ class BaseClient:
     def _check_open(self) -> None:
         if self._closed:
             raise errors.Closed(repr(self))
+
+    def _check_same(self, client: Client) -> None:
+        """Raise in a forked child that goes on with what its parent had begun, as another client."""
+        if self._client is not client:
+            raise errors.HoldfastError("the process that forked this one asked for it: ask again here")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{self!r} cannot be sent to another process; send its url, and make a client there")

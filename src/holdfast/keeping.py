@@ -73,9 +73,7 @@ class KeeperThread:
     def keep(self, grant: Grant, *, asked: float, max_hold: float | None, renew: bool) -> Kept:
         """Renew this lease from now on; with *renew* off, only watch it end."""
         with self._mutex:
-            kept = self._keeper.keep(grant, asked=asked, max_hold=max_hold)
-            if not renew:
-                kept.renew_at = math.inf
+            kept = self._keeper.keep(grant, asked=asked, max_hold=max_hold, renew=renew)
             self._look_at(min(kept.renew_at, kept.trusted_until))
         return kept
 
@@ -87,8 +85,7 @@ class KeeperThread:
     def watch(self, kept: Kept) -> None:
         """Watch a lease end that is not renewed any more, and tell of it."""
         with self._mutex:
-            kept.renew_at = math.inf
-            self._keeper.leases[kept.grant.attempt] = kept
+            self._keeper.watch(kept)
             self._look_at(kept.ends_at)
 
     def join(self, member: Membership) -> None:
@@ -206,8 +203,7 @@ class KeeperThread:
         with suppress(Exception):  # signals are hints, and a keeper that died would lose every lease
             self._store.be_reachable()  # here, where nobody waits for it: who holds may be told of a break
         with self._mutex:  # and if that happened before we could be told, we have to ask
-            for attempt in self._keeper.leases:
-                self._keeper.hurry(attempt, boot_time())
+            self._keeper.hurry_all(boot_time())
         while True:
             with self._mutex:
                 if self._stopped:

@@ -187,7 +187,8 @@ class BaseLease:
 
         If that is rolled back later, the lease ends with its ttl.
         """
-        if not self._kept.leaving or self._released:
+        self._notice_fork()
+        if not self._kept.leaving or self._released or self._forks != identity.forks:
             return False
         client._keeping.drop(self._kept.grant.attempt)  # noqa: SLF001
         self._released = True

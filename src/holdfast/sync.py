@@ -463,8 +463,10 @@ class Holdfast(ClusterMethods, BaseClient):
                         if exits.told_to_end and type(result) is not Granted:  # that has to be kept first
                             exits.end_if_told()
                 except errors.StoreError as error:
+                    self._check_same(client)
                     step = plan.throw(error)
                 else:
+                    self._check_same(client)
                     step = plan.send(result)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]

@@ -32,7 +32,7 @@ class Lease(BaseLease):
     @property
     def lost(self) -> Lost:
         """An event to wait for: set when the lease is lost."""
-        lost: Lost = self.__dict__.setdefault("_lost", Lost(self._kept))  # atomic: one for all threads
+        lost: Lost = self.__dict__.setdefault("_lost", Lost(self))  # atomic: one for all threads
         return lost
 
     def fence(self, connection: Any) -> None:
@@ -102,20 +102,21 @@ class Lease(BaseLease):
 class Lost(threading.Event):
     """Set once a lease is lost; it also says so when nobody had the time to set it yet."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, lease: Lease) -> None:
         super().__init__()
-        self._kept = kept
+        self._lease = lease
 
     def is_set(self) -> bool:
         """Tell whether the lease is lost, by the clock and not only by what was noticed."""
-        return super().is_set() or self._kept.loss(boot_time()) is not None
+        return super().is_set() or self._lease._loss() is not None  # noqa: SLF001
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the lease is lost, at most *timeout* seconds; tell whether it is."""
         until = math.inf if timeout is None else boot_time() + timeout
         while not self.is_set() and (now := boot_time()) < until:
             # Not longer than the lease can be trusted: whoever should set us may be waiting for the store.
-            super().wait(min(until, self._kept.ends_at, now + threading.TIMEOUT_MAX) - now)
+            ends_at = self._lease._kept.ends_at  # noqa: SLF001
+            super().wait(min(until, ends_at, now + threading.TIMEOUT_MAX) - now)
         return self.is_set()
 
 

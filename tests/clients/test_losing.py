@@ -68,6 +68,20 @@ def test_a_broken_lease_learns_of_it_at_once(stage: Stage) -> None:
     assert lease.lost.is_set()
 
 
+@pytest.mark.parametrize("terms", [{"renew": False}, {"max_hold": 600}], ids=str)
+def test_a_lease_that_is_not_renewed_any_more_learns_of_a_break_all_the_same(
+    stage: Stage, terms: dict[str, Any]
+) -> None:
+    """It is asked whether it is still held, and the question does not move its end."""
+    told = Listener()
+    stage.call(stage.locks.acquire, "other")  # which is renewed: so the client can be told of things
+    lease = stage.call(stage.locks.acquire, "nightly", ttl=600, on_lost=told, **terms)
+    eventually(lambda: is_reachable(stage.locks))
+    stage.call(stage.client().break_lock, "nightly", reason="stuck")
+    assert told.wait().reason == "broken"
+    check_lost(lease, "broken")
+
+
 def test_a_lease_that_is_not_renewed_is_lost_when_its_trust_ends(stage: Stage) -> None:
     told = Listener()
     lease = stage.call(stage.locks.acquire, "nightly", ttl=0.3, renew=False, on_lost=told)

@@ -179,6 +179,22 @@ def test_both_ways_say_the_same(mysql_store, general):
     assert [len(works) for works, _ in answers[0]] == [0, 1, 0, 1, 2, 0]
 
 
+def test_a_trigger_on_the_instances_does_not_hide_their_capacity(mysql_store, mysql_sessions):
+    """A trigger empties the insert id in the server's answer, by which the fast way learns of it."""
+    session = mysql_sessions()
+    session.script(
+        "CREATE TRIGGER audit_instances AFTER UPDATE ON holdfast_instances"
+        " FOR EACH ROW SET @seen = NEW.capacity"
+    )
+    try:
+        join(mysql_store, "e-1", capacity=2, now=100.0)
+        offer(mysql_store, "job:1", "job:2", "job:3", now=101.0)
+        assert [work.key for work in claim(mysql_store, "e-1", 1, now=102.0).works] == ["job:1", "job:2"]
+        assert claim(mysql_store, "e-1", 2, now=103.0).works == ()  # it is full
+    finally:
+        session.script("DROP TRIGGER audit_instances")
+
+
 def test_a_lock_that_a_transaction_fences_is_put_off(mysql_store, mariadb_locks):
     """Its work was returned, but what the transaction writes must come before whoever is next."""
     join(mysql_store, "e-1", now=100.0)

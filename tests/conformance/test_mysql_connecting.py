@@ -34,6 +34,13 @@ def test_a_session_is_set_up_to_wait_for_nothing_long(mysql_sessions):
     assert (lock, float(statement), idle, autocommit) == (1, 8.0, 3, 1)
 
 
+def test_a_listener_may_wait_but_the_server_forgets_one_that_does_not_ask_any_more(mysql_store):
+    listener = mysql_store._new_listener(mysql_store._connect)
+    ((statement, idle),) = listener.script("SELECT @@max_statement_time, @@wait_timeout")
+    assert (float(statement), idle) == (0.0, 60)
+    listener.close()
+
+
 def test_several_statements_are_one_round_trip_and_each_has_its_rows(mysql_sessions):
     session = mysql_sessions()
     walks = []
@@ -130,7 +137,7 @@ def test_a_statement_that_takes_too_long_was_not_applied(mysql_sessions):
 @pytest.mark.parametrize(
     ("number", "kind"),
     [
-        (1213, Conflict), (1062, Conflict), (1020, Conflict), (1205, RowLocked),
+        (1213, Conflict), (1062, Conflict), (1020, Conflict), (3058, Conflict), (1205, RowLocked),
         (1053, errors.StoreUnavailable), (1040, errors.StoreUnavailable), (1226, errors.StoreUnavailable),
         (1317, errors.StoreUnavailable), (1969, errors.StoreUnavailable), (3024, errors.StoreUnavailable),
         (1290, errors.StoreUnavailable), (1836, errors.StoreUnavailable), (1114, errors.StoreUnavailable),

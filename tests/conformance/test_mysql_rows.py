@@ -23,7 +23,7 @@ from holdfast.core.requests import (
     Withdrawn,
 )
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.mysql.session import MySQLSession
+from holdfast.stores.mysql.session import MySQLSession, Statement
 from holdfast.stores.sql.session import Batch, RowLocked, Transaction
 from holdfast.testing.conformance import CLIENT
 from tests.servers.mariadb import MariaDBServer
@@ -387,3 +387,56 @@ def test_who_cannot_ask_for_the_hidden_token_is_not_told_that_nothing_was_taken(
         with pytest.raises(OutcomeUnknown):
             take(mysql_store)
     assert take(mysql_store).token > 0  # the same attempt, which has it already
+
+
+READ_ONLY = "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1290"
+LOCKED = "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205"
+INTERRUPTED = "SIGNAL SQLSTATE '70100' SET MYSQL_ERRNO = 1317"
+ENDED = "KILL CONNECTION_ID()"
+
+
+def let_the_second_fail(store, failure: str) -> None:
+    """Have the statement fail that goes along with the one that takes a lock, in the same text."""
+    store._statements["acquire_new"] = Statement(failure)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [READ_ONLY, LOCKED, INTERRUPTED, ENDED],
+    ids=["read-only", "locked", "interrupted", "ended"],
+)
+def test_who_has_the_lock_is_told_so_whatever_becomes_of_the_statement_behind(mysql_store, failure):
+    """P6: each of the two commits by itself, so the error of the second says nothing about the first."""
+    before = free(mysql_store)
+    mysql_store._used.clear()  # as in a client that has not used the key yet
+    let_the_second_fail(mysql_store, failure)
+    granted = take(mysql_store, attempt="a-2")
+    assert granted.token > before
+    assert mysql_store.execute(Release("k", "a-2", granted.token)) == Released()
+
+
+@pytest.mark.usefixtures("audited")
+@pytest.mark.parametrize("failure", [LOCKED, INTERRUPTED], ids=["locked", "interrupted"])
+def test_a_hidden_token_can_still_be_asked_for_behind_an_error(mysql_store, failure):
+    before = free(mysql_store)
+    mysql_store._used.clear()
+    let_the_second_fail(mysql_store, failure)
+    granted = take(mysql_store, attempt="a-2")
+    assert granted.token > before
+    assert mysql_store.execute(Release("k", "a-2", granted.token)) == Released()
+
+
+@pytest.mark.usefixtures("audited")
+def test_a_hidden_token_that_was_taken_before_an_error_is_not_called_not_taken(mysql_store):
+    """The line has been given up with a server that is read-only, and nobody can be asked any more."""
+    free(mysql_store)
+    mysql_store._used.clear()
+    let_the_second_fail(mysql_store, READ_ONLY)
+    with pytest.raises(OutcomeUnknown):
+        take(mysql_store, attempt="a-2")
+
+
+def test_who_took_nothing_is_told_what_became_of_the_statement_behind(mysql_store):
+    let_the_second_fail(mysql_store, READ_ONLY)
+    with pytest.raises(StoreUnavailable, match="read-only"):
+        take(mysql_store)

@@ -1,17 +1,23 @@
 """Waking by KILL QUERY: nothing is lost, and nothing depends on it."""
 
+import contextlib
 import logging
 import queue
 import threading
 import time
+from typing import Any
 from urllib.parse import urlsplit
 
+import pymysql
 import pytest
 
+from holdfast import errors
 from holdfast.core.family import Outcome, Terms
 from holdfast.core.requests import Acquire, Break, Client, Granted, Queued, Release, Signal
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
+from holdfast.stores.mysql.session import Statement
+from holdfast.stores.mysql.signals import Doorbell
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT
 
 SOON = 5.0
@@ -221,6 +227,152 @@ def test_a_listener_comes_back_by_itself(stores, mariadb_server, caplog):
     assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
 
 
+def listener_of(server, client: Client) -> int | None:
+    """Return which connection listens for a client."""
+    ((number,),) = server.execute(f"SELECT IS_USED_LOCK('holdfast:{client.instance}')")
+    return number
+
+
+def test_a_line_that_died_without_a_word_is_hung_up(
+    stores, mariadb_locks, mariadb_server, monkeypatch, caplog
+):
+    """The server may keep it for minutes, and with it the name by which our listener is found."""
+    caplog.set_level(logging.CRITICAL, "holdfast")
+    monkeypatch.setattr("holdfast.stores.mysql.signals.TURN", 0.2)
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
+    url = urlsplit(mariadb_locks)
+    with contextlib.closing(
+        pymysql.connect(host=url.hostname, port=url.port, user=url.username, ssl_disabled=True)
+    ) as dead:
+        dead.cursor().execute(f"SELECT GET_LOCK('holdfast:{OTHER_CLIENT.instance}', 0)")
+        before = listener_of(mariadb_server, OTHER_CLIENT)
+        other.be_reachable()
+        deadline = time.monotonic() + SOON
+        while listener_of(mariadb_server, OTHER_CLIENT) in (None, before):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        token = ask(mine, CLIENT, "a-1").token
+        ask(other, OTHER_CLIENT, "b-1", wait=True)
+        mine.execute(Release("k", "a-1", token))
+        assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
+
+
+class Failing(Statement):
+    """A statement that fails, and counts how often it is asked."""
+
+    asked = 0
+
+    def filled(self, *_: Any) -> list[str]:
+        self.asked += 1
+        return ["SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213"]
+
+
+@pytest.mark.parametrize("name", ["signals", "sleep"])
+def test_a_listener_that_is_in_somebodys_way_keeps_its_line(stores, mariadb_server, name, caplog):
+    """A change of the tables makes circles with it, and the server picks the one who has to give in."""
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
+    other.be_reachable()
+    before = listener_of(mariadb_server, OTHER_CLIENT)
+    statements = other._statements
+    healthy, statements[name] = statements[name], (failing := Failing("SELECT 1"))
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        deadline = time.monotonic() + SOON
+        while failing.asked < 3:
+            assert time.monotonic() < deadline
+            with contextlib.suppress(errors.StoreError):
+                mine._fetch("wake", instance=OTHER_CLIENT.instance)
+            time.sleep(0.01)
+        statements[name] = healthy
+        token = ask(mine, CLIENT, "a-1").token
+        ask(other, OTHER_CLIENT, "b-1", wait=True)
+        mine.execute(Release("k", "a-1", token))
+        assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
+    assert listener_of(mariadb_server, OTHER_CLIENT) == before
+    assert not caplog.records
+
+
+def test_listeners_do_not_come_back_all_at_one_moment(caplog):
+    """All lose their server at the same one."""
+    caplog.set_level(logging.CRITICAL, "holdfast")
+
+    class Pauses(threading.Event):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[float] = []
+
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            self.seen.append(timeout)
+            if len(self.seen) == 10:
+                self.set()
+            return self.is_set()
+
+    def refuse() -> None:
+        raise errors.StoreUnavailable("away")
+
+    def pauses() -> list[float]:
+        bell = Doorbell(refuse, "i-1", lambda _: None)
+        bell.listen(lambda _: None)
+        bell._stop = stop = Pauses()
+        bell.hang_up_bell()
+        bell._thread.join(SOON)
+        return stop.seen
+
+    one, another = pauses(), pauses()
+    assert all(mine != theirs for mine, theirs in zip(one, another, strict=True))
+    for seen in (one, another):
+        assert 0.05 <= seen[0] <= 0.1
+        assert 7.5 <= seen[-1] <= 15.0
+
+
+def listening_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "holdfast-listener"]
+
+
+@pytest.mark.parametrize("has_started", [False, True])
+def test_who_is_interrupted_while_the_listener_starts_has_one_the_next_time(stores, monkeypatch, has_started):
+    """Not one that never runs, for which all who wait would wait, and not two that hang each other up."""
+    other, _ = stores(OTHER_CLIENT)
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        if has_started:
+            start(thread)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            other.be_reachable()
+    began = time.monotonic()
+    other.be_reachable()
+    assert time.monotonic() - began < 1.5
+    deadline = time.monotonic() + SOON
+    while len(listening_threads()) != 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_listener_outlives_a_handler_that_fails(stores, caplog):
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
+    failures = [RuntimeError("the loop is closed")]
+
+    def handle(signal: Signal) -> None:
+        if failures:
+            raise failures.pop()
+        arrived.put(signal)
+
+    other.listen(handle)
+    token = ask(mine, CLIENT, "a-1").token
+    ask(other, OTHER_CLIENT, "b-1", wait=True)
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        mine.execute(Release("k", "a-1", token))
+        assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert "the loop is closed" in record.message
+
+
 def test_another_account_is_not_woken_and_that_is_said_once(stores, mariadb_locks, mariadb_server, caplog):
     mariadb_server.execute("CREATE OR REPLACE USER stranger@'%'")
     mariadb_server.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON *.* TO stranger@'%'")
@@ -249,12 +401,12 @@ def test_closing_does_not_wait_for_the_sleep_to_end(stores, mariadb_server):
     began = time.monotonic()
     other.close()
     assert time.monotonic() - began < 0.9
-    assert mariadb_server.execute(f"SELECT IS_USED_LOCK('holdfast:{OTHER_CLIENT.instance}')") == [(None,)]
-    assert not [thread for thread in threading.enumerate() if thread.name == "holdfast-listener"]
+    assert listener_of(mariadb_server, OTHER_CLIENT) is None
+    assert not listening_threads()
 
 
 def test_without_signals_nobody_listens(stores, mariadb_locks):
     store, _ = stores(OTHER_CLIENT, f"{mariadb_locks}&signals=no")
     assert not store.traits.signals
     store.be_reachable()
-    assert not [thread for thread in threading.enumerate() if thread.name == "holdfast-listener"]
+    assert not listening_threads()

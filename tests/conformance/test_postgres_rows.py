@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,6 +30,7 @@ from holdfast.core.requests import (
     Released,
     Renew,
     RenewLease,
+    Signal,
     Withdraw,
     Withdrawn,
 )
@@ -442,3 +446,30 @@ def test_keys_are_compared_by_bytes_whatever_the_database_sorts_by(postgres_serv
         store.close()
     finally:
         postgres_server.drop_database(url)
+
+
+def test_a_listener_outlives_a_handler_that_fails(make_store, caplog):
+    """The first signal is lost, which is a hint only; those that come later are not."""
+    mine, other = make_store(), make_store(OTHER_CLIENT)
+    arrived: queue.Queue[Signal] = queue.Queue()
+    failed = threading.Event()
+
+    def handle(signal: Signal) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("the loop is closed")
+        arrived.put(signal)
+
+    other.listen(handle)
+    deadline = time.monotonic() + 30.0
+    for number in itertools.count():  # it listens again in a moment, and we cannot see when
+        key, attempt = f"{KEY}-{number}", f"b-{number}"
+        held = take(mine, f"a-{number}", key)
+        other.execute(Acquire(key, attempt, attempt, 60.0, OTHER_CLIENT, wait=True))
+        mine.execute(Release(key, f"a-{number}", held.token))
+        with suppress(queue.Empty):
+            assert arrived.get(timeout=0.1).kind == "granted"
+            break
+        assert time.monotonic() < deadline
+    assert failed.is_set()
+    assert "the loop is closed" in caplog.text

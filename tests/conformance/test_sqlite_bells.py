@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import OutcomeUnknown, StoreError
 from holdfast.core.requests import Queued
 from holdfast.stores.base import StoreOptions
 from holdfast.stores.sqlite import SQLiteStore
@@ -50,3 +51,23 @@ def test_the_bells_of_dead_processes_are_swept_away_and_those_of_live_ones_are_n
     mine.close()
     other.close()
     assert list(bells.iterdir()) == []
+
+
+def test_what_was_committed_is_told_even_if_the_request_fails_afterwards(file, monkeypatch):
+    """A newcomer finds the lease over, and so its predecessor is handed the lock; then the search for circles
+    fails."""
+
+    def fail(*_: object) -> None:
+        raise StoreError("a flaw")
+
+    store = opened(file)
+    ask = Asker(store)
+    ask.take("a-1", now=100.0, ttl=10.0)
+    ask.queue("b-1", now=101.0)
+    ask.take("c-1", owner="carl", now=101.0, key="other")
+    ask.queue("d-1", now=101.0, key="other")  # somebody waits for what the newcomer has
+    monkeypatch.setattr("holdfast.stores.sql.deadlock.Tables.states", fail)
+    with pytest.raises(OutcomeUnknown):
+        ask.acquire("c-2", owner="carl", now=112.0, wait=True)
+    assert ask.signals() == [("granted", "b-1")]
+    store.close()

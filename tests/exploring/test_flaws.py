@@ -168,6 +168,33 @@ FLAWS = [
         breaks="P7 turn",
         by=("lost signal",),
     ),
+    Flaw(
+        "who is told that its lease is broken does not ask",
+        Keeper,
+        "hurry",
+        {"kept.renew_at = kept.hurried_at = now": "pass"},
+        breaks="told",
+        by=("break",),
+        clients=1,
+    ),
+    Flaw(
+        "a signal that overtakes the answer of a grant is forgotten",
+        Keeper,
+        "hurry",
+        {"self.hurried_at = now": "pass"},
+        breaks="told",
+        by=("break", "late answer"),
+        clients=1,
+    ),
+    Flaw(
+        "a signal that overtakes the answer of a renewal is forgotten",
+        Keeper,
+        "_schedule",
+        {"if kept.hurried_at >= asked:": "if self.hurried_at >= asked:"},
+        breaks="told",
+        by=("break", "late answer"),
+        clients=1,
+    ),
 ]
 
 

@@ -133,6 +133,7 @@ def test_nothing_is_under_way_for_as_long_as_an_ended_attempt_is_remembered():
         pytest.param(Bounds(2, 2, 1, 1), 600, id="two keys"),
         pytest.param(Bounds(3, 1, 1, 1), 600, id="three clients"),
         pytest.param(Bounds(2, 1, 1, 2, ("interrupt", "late request")), 600, id="two faults"),
+        pytest.param(Bounds(2, 1, 2, 2, ("break", "late answer")), 1000, id="breaks"),
         pytest.param(Bounds(2, 2, 2, 1, ("crash",), nested=True), 600, id="deadlocks"),
     ],
 )

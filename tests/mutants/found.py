@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.servers import MYSQL_ROWS
+from tests.mutants.servers import MYSQL_ROWS, MYSQL_SIGNALS
 
 FORKING = "tests/faults/test_forking.py::test_{}"
+FORKED = "tests/clients/test_forked.py::test_{}"
+MYSQL_LISTENER = "stores/mysql/signals.py"
+MYSQL_CONNECTING = "tests/conformance/test_mysql_connecting.py::test_{}"
 
 FOUND_MUTANTS = (
     Mutant(
@@ -23,6 +26,33 @@ FOUND_MUTANTS = (
         FORKING.format("a_lease_that_was_lost_before_is_not_released_by_the_child"),
     ),
     Mutant(
+        "a task goes on in a forked child",
+        "P2, Forking",
+        "client.py",
+        (("if self._client is not client:", "if False:"),),
+        FORKED.format("a_task_that_waits_leaves_the_ticket_to_the_parent[woken]"),
+    ),
+    Mutant(
+        "a cancelled task withdraws its parent's ticket in a forked child",
+        "P5, Forking",
+        "aio.py",
+        (("if self._client is client:", "if True:"),),
+        FORKED.format("a_task_that_waits_leaves_the_ticket_to_the_parent[cancelled]"),
+    ),
+    Mutant(
+        "sqlite: who fails after a commit tells nobody of it",
+        "P8, Waking",
+        "stores/sqlite/store.py",
+        (
+            (
+                "in post:\n                self",
+                "in () if __import__('sys').exc_info()[0] else post:\n                self",
+            ),
+        ),
+        "tests/conformance/test_sqlite_bells.py"
+        "::test_what_was_committed_is_told_even_if_the_request_fails_afterwards",
+    ),
+    Mutant(
         "a ticket that is written is called not written",
         "P6, Waiting",
         "stores/sql/deadlock.py",
@@ -35,10 +65,9 @@ FOUND_MUTANTS_ON_SERVERS = (
     Mutant(
         "mysql: every listener sleeps",
         "Waking",
-        "stores/mysql/signals.py",
+        MYSQL_LISTENER,
         (("first = False  # of all", "first = True  # of all"),),
-        "tests/conformance/test_mysql_signals.py"
-        "::test_only_one_listener_sleeps_and_when_it_leaves_another_one_does",
+        MYSQL_SIGNALS.format("only_one_listener_sleeps_and_when_it_leaves_another_one_does"),
     ),
     Mutant(
         "mysql: a trigger on the table hides the token",
@@ -53,5 +82,93 @@ FOUND_MUTANTS_ON_SERVERS = (
         "stores/mysql/store.py",
         (("raise errors.OutcomeUnknown(str(error)) from error\n    return rows", "raise\n    return rows"),),
         MYSQL_ROWS.format("who_cannot_ask_for_the_hidden_token_is_not_told_that_nothing_was_taken"),
+    ),
+    Mutant(
+        "mysql: who has the lock is told the error of the statement behind",
+        "P6",
+        "stores/mysql/session.py",
+        (("            if not any(results):\n                raise", "            raise"),),
+        MYSQL_ROWS.format("who_has_the_lock_is_told_so_whatever_becomes_of_the_statement_behind"),
+    ),
+    Mutant(
+        "mysql: who took nothing is not told why",
+        "P6",
+        "stores/mysql/session.py",
+        (("            if not any(results):\n                raise", "            pass"),),
+        MYSQL_ROWS.format("who_took_nothing_is_told_what_became_of_the_statement_behind"),
+    ),
+    Mutant(
+        "mysql: a trigger on the instances hides their capacity",
+        "P8, Cluster",
+        "stores/mysql/claiming.py",
+        (("if not noted or not noted[0][0] or", "if not noted or"),),
+        "tests/conformance/test_mysql_claims.py"
+        "::test_a_trigger_on_the_instances_does_not_hide_their_capacity",
+    ),
+    Mutant(
+        "mysql: a dead line keeps the name of its listener",
+        "Waking",
+        MYSQL_LISTENER,
+        (('session.fetch("hang_up", asked)', "pass"),),
+        MYSQL_SIGNALS.format("a_line_that_died_without_a_word_is_hung_up"),
+    ),
+    Mutant(
+        "mysql: the server keeps a listener that does not ask any more",
+        "Waking",
+        "stores/mysql/connecting.py",
+        (('max_statement_time = 0, wait_timeout = 60"', 'max_statement_time = 0"'),),
+        MYSQL_CONNECTING.format("a_listener_may_wait_but_the_server_forgets_one_that_does_not_ask_any_more"),
+    ),
+    Mutant(
+        "mysql: a change of the tables costs a listener its line",
+        "Waking",
+        MYSQL_LISTENER,
+        (("except Conflict:  # with", "except AssertionError:  # with"),),
+        MYSQL_SIGNALS.format("a_listener_that_is_in_somebodys_way_keeps_its_line"),
+    ),
+    Mutant(
+        "mysql: a circle of named locks is taken for a locked row",
+        "Waking",
+        "stores/mysql/failing.py",
+        (("((1205,), RowLocked", "((1205, 3058), RowLocked"),),
+        MYSQL_CONNECTING.format("errors_by_number"),
+    ),
+    Mutant(
+        "mysql: all listeners come back at one moment",
+        "Waking",
+        MYSQL_LISTENER,
+        (("stop.wait(pause * (0.5 + random.random() / 2))", "stop.wait(pause)"),),
+        MYSQL_SIGNALS.format("listeners_do_not_come_back_all_at_one_moment"),
+    ),
+    Mutant(
+        "mysql: an interrupt leaves a listener that never runs",
+        "Waking",
+        MYSQL_LISTENER,
+        (
+            (
+                "                    thread.start()",
+                "                    self._thread = thread\n                    thread.start()",
+            ),
+        ),
+        MYSQL_SIGNALS.format("who_is_interrupted_while_the_listener_starts_has_one_the_next_time"),
+    ),
+    Mutant(
+        "mysql: an interrupt leaves two listeners that hang each other up",
+        "Waking",
+        MYSQL_LISTENER,
+        (
+            (
+                "if self._thread is not threading.current_thread():\n                return",
+                "if False:\n                return",
+            ),
+        ),
+        MYSQL_SIGNALS.format("who_is_interrupted_while_the_listener_starts_has_one_the_next_time"),
+    ),
+    Mutant(
+        "mysql: a handler that fails ends the listener",
+        "Waking",
+        MYSQL_LISTENER,
+        (("except Exception as error:", "except errors.StoreError as error:"),),
+        MYSQL_SIGNALS.format("a_listener_outlives_a_handler_that_fails"),
     ),
 )

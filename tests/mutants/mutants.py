@@ -348,7 +348,7 @@ MUTANTS = (
         "a signal that overtakes an answer is forgotten",
         "Renewing",
         KEEPER,
-        (("        elif kept.hurried_at >= asked:  #", "        elif kept.hurried_at > asked + ttl:  #"),),
+        (("        if kept.hurried_at >= asked:  #", "        if kept.hurried_at > asked + ttl:  #"),),
         test="tests/unit/test_keeper.py::test_a_signal_while_a_renewal_is_under_way_is_asked_about_again",
     ),
     Mutant(

@@ -26,6 +26,7 @@ from tests.mutants.checking import SEEDS, SUITES, Lender, run_tests, share_fresh
 from tests.mutants.cluster import CLUSTER_MUTANTS, CLUSTER_MUTANTS_ON_SERVERS
 from tests.mutants.family import FAMILY_MUTANTS
 from tests.mutants.found import FOUND_MUTANTS, FOUND_MUTANTS_ON_SERVERS
+from tests.mutants.keeping import KEEPING_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutants import MUTANTS
 from tests.mutants.planting import CannotPlant, copy, plant, planted
@@ -34,7 +35,15 @@ from tests.mutants.servers import SERVER_MUTANTS
 from tests.mutants.serving import SERVING_MUTANTS, SERVING_MUTANTS_ON_SERVERS
 from tests.servers.binaries import PACKAGES, find
 
-LOCAL_MUTANTS = MUTANTS + RULES_MUTANTS + FAMILY_MUTANTS + CLUSTER_MUTANTS + SERVING_MUTANTS + FOUND_MUTANTS
+LOCAL_MUTANTS = (
+    MUTANTS
+    + KEEPING_MUTANTS
+    + RULES_MUTANTS
+    + FAMILY_MUTANTS
+    + CLUSTER_MUTANTS
+    + SERVING_MUTANTS
+    + FOUND_MUTANTS
+)
 REMOTE_MUTANTS = (
     RULES_MUTANTS_ON_SERVERS
     + SERVER_MUTANTS

@@ -32,8 +32,16 @@ def grant(attempt: str = "a-1", *, asked: float = 100.0, ttl: float = 10.0, toke
     return Grant("nightly", attempt, "ann", token, ttl, trusted_until=asked + ttl - 1.0)
 
 
-def keep(keeper: Keeper, attempt: str = "a-1", *, asked: float = 100.0, ttl: float = 10.0, max_hold=None):
-    return keeper.keep(grant(attempt, asked=asked, ttl=ttl), asked=asked, max_hold=max_hold)
+def keep(
+    keeper: Keeper,
+    attempt: str = "a-1",
+    *,
+    asked: float = 100.0,
+    ttl: float = 10.0,
+    max_hold: float | None = None,
+    renew: bool = True,
+):
+    return keeper.keep(grant(attempt, asked=asked, ttl=ttl), asked=asked, max_hold=max_hold, renew=renew)
 
 
 def renewal(attempt: str = "a-1", ttl: float = 10.0) -> RenewLease:
@@ -253,6 +261,120 @@ def test_a_signal_before_a_renewal_is_answered_by_it(keeper):
     keeper.hurry("a-1", 100.5)
     answer(keeper, LeaseAnswer("renewed", 10.0), asked=101.0)
     assert keeper.next_at() == 107.0
+
+
+def test_a_signal_at_the_instant_of_a_renewal_that_was_not_asked_yet_is_answered_by_it(keeper):
+    keep(keeper)
+    keeper.hurry("a-1", 101.0)
+    assert keeper.due(101.0) == Renew(leases=(renewal(),))
+    answer(keeper, LeaseAnswer("renewed", 10.0), asked=101.0)
+    assert keeper.next_at() == 107.0
+
+
+def test_a_signal_that_overtakes_the_answer_of_the_grant_is_asked_about_at_once(keeper):
+    """The lease may be broken already when its holder hears that it has it."""
+    keeper.hurry("a-1", 100.5)
+    kept = keep(keeper, asked=100.0)
+    assert keeper.next_at() == 100.5
+    assert keeper.due(101.0) == Renew(leases=(renewal(),))
+    assert answer(keeper, LeaseAnswer("lost", why="broken"), asked=101.0) == ([kept], [])
+
+
+def test_a_signal_from_before_the_grant_was_asked_for_is_not_about_it(keeper):
+    keeper.hurry("a-0", 99.0)
+    keep(keeper, asked=100.0)
+    assert keeper.next_at() == 106.0
+
+
+def test_a_signal_that_overtook_an_answer_is_asked_about_once(keeper):
+    keeper.hurry("a-1", 100.5)
+    keep(keeper, asked=100.0)
+    assert keeper.due(100.5) == Renew(leases=(renewal(),))
+    answer(keeper, LeaseAnswer("renewed", 10.0), asked=100.5)
+    assert keeper.next_at() == 106.5
+
+
+def test_signals_for_leases_that_never_come_do_not_pile_up(keeper):
+    before = {name: len(value) for name, value in vars(keeper).items() if hasattr(value, "__len__")}
+    for number in range(1000):
+        keeper.hurry(f"gone-{number}", 100.0 + number)
+    assert {name: len(value) for name, value in vars(keeper).items() if hasattr(value, "__len__")} == before
+
+
+def test_a_signal_while_the_last_renewal_is_under_way_is_asked_about_and_extends_nothing(keeper):
+    """With a ttl of 0 the store writes nothing, and says whether it is still ours."""
+    kept = keep(keeper, max_hold=14.0)
+    assert keeper.due(106.0) == Renew(leases=(renewal(ttl=8.0),))
+    keeper.hurry("a-1", 106.5)
+    answer(keeper, LeaseAnswer("renewed", 8.0), asked=106.0, ttl=8.0)
+    assert keeper.due(107.0) == Renew(leases=(renewal(ttl=0.0),))
+    answer(keeper, LeaseAnswer("held", 7.0), asked=107.0, ttl=0.0)
+    assert (kept.trusted_until, kept.renew_at) == (113.0, math.inf)
+    assert kept.loss(113.0).reason == "max_hold reached"
+
+
+UNRENEWED = pytest.mark.parametrize(
+    "how", [{"renew": False}, {"max_hold": 10.0}], ids=["renew=False", "max_hold"]
+)
+
+
+@UNRENEWED
+def test_a_signal_about_a_lease_that_is_not_renewed_is_asked_about_at_once(keeper, how):
+    kept = keep(keeper, **how)
+    assert kept.renew_at == math.inf
+    keeper.hurry("a-1", 101.0)
+    assert keeper.next_at() == 101.0
+    assert keeper.due(101.0) == Renew(leases=(renewal(ttl=0.0),))
+    assert answer(keeper, LeaseAnswer("lost", why="broken"), asked=101.0, ttl=0.0) == ([kept], [])
+
+
+@UNRENEWED
+def test_a_lease_that_is_not_renewed_is_not_renewed_by_a_signal_either(keeper, how):
+    kept = keep(keeper, **how)
+    for asked in (101.0, 103.0):
+        keeper.hurry("a-1", asked)
+        assert keeper.due(asked) == Renew(leases=(renewal(ttl=0.0),))
+        answer(keeper, LeaseAnswer("held", 110.0 - asked), asked=asked, ttl=0.0)
+        assert (kept.trusted_until, kept.renew_at) == (109.0, math.inf)
+    assert keeper.due(108.0) is None
+
+
+@UNRENEWED
+def test_a_signal_that_overtakes_the_grant_of_a_lease_that_is_not_renewed_is_asked_about(keeper, how):
+    keeper.hurry("a-1", 100.5)
+    keep(keeper, asked=100.0, **how)
+    assert keeper.due(100.5) == Renew(leases=(renewal(ttl=0.0),))
+
+
+def test_a_lease_that_nobody_wanted_to_renew_has_expired_even_if_the_store_could_not_be_asked(keeper):
+    """It would have ended then anyway."""
+    kept = keep(keeper, renew=False)
+    keeper.hurry("a-1", 101.0)
+    keeper.failed(keeper.due(101.0), "connection refused", now=101.0)
+    assert kept.renew_at == 101.05
+    assert (kept.loss(109.0).reason, kept.lost.detail) == ("expired", "connection refused")
+
+
+def test_a_lease_that_is_only_watched_is_asked_about_and_not_renewed(keeper):
+    kept = keep(keeper)
+    keeper.drop("a-1")
+    keeper.watch(kept)
+    assert keeper.next_at() == 109.0
+    keeper.hurry("a-1", 105.0)
+    assert keeper.due(105.0) == Renew(leases=(renewal(ttl=0.0),))
+
+
+def test_who_can_be_told_only_now_asks_about_everything(keeper):
+    """Also about what was asked for before and is not answered yet: its signal may have been sent.
+
+    But for what is not renewed: without a signal it costs no request.
+    """
+    keep(keeper, "a-1", asked=100.0)
+    keep(keeper, "a-2", asked=100.0, renew=False)
+    keeper.hurry_all(101.0)
+    keep(keeper, "a-3", asked=100.5)
+    keep(keeper, "a-4", asked=101.5)
+    assert keeper.due(102.0) == Renew(leases=(renewal("a-1"), renewal("a-3")))
 
 
 def test_tickets_are_refreshed_every_heartbeat(keeper):

@@ -308,6 +308,8 @@ class Taking(Generic[A]):
     def _return_soon(self, assignments: list[A]) -> None:
         """Have the keeper return some work."""
         for each in assignments:
+            if not self._client._attempts.made(each._task.grant.attempt):  # noqa: SLF001
+                continue  # we are a forked child, and it is the parent's
             each._lose(RETURNED)  # noqa: SLF001
             self._client._keeping.ask_soon(each._request("returned"))  # noqa: SLF001
 

@@ -44,6 +44,7 @@ class Kept:
         "margin",
         "member",
         "renew_at",
+        "renews",
         "stop_at",
         "tell",
         "trouble",
@@ -53,7 +54,8 @@ class Kept:
     def __init__(self, grant: Grant, *, renew_at: float, margin: float, stop_at: float = math.inf) -> None:
         self.grant = grant
         self.trusted_until = grant.trusted_until
-        self.renew_at = renew_at
+        self.renew_at = renew_at  # when to ask about it next, infinity if there is no need
+        self.renews = True  # else it is only asked about, and runs out
         self.hurried_at = -math.inf  # when a signal last said that something happened to it
         self.margin = margin
         self.stop_at = stop_at  # max_hold: no end later than this
@@ -69,7 +71,7 @@ class Kept:
         if self.lost is None and self.member is not None and (gone := self.member.loss(now)):
             self.lose(INSTANCE_LOST, detail=gone.reason)
         if self.lost is None and now >= self.trusted_until:
-            reason = "store unreachable" if self.trouble else "expired"
+            reason = "store unreachable" if self.trouble and self.renews else "expired"
             if self.trusted_until >= self.stop_at - self.margin:
                 reason = "max_hold reached"
             self.lose(reason, detail=self.trouble)
@@ -109,19 +111,30 @@ class Keeper:
         self.leases: dict[str, Kept] = {}
         self.tickets: dict[str, _Ticket] = {}
         self.members: dict[str, Membership] = {}  # by id
+        # When a signal last came for a lease that is not known here. It may have overtaken the answer that
+        # grants it, so whatever was asked for before is asked about. One instant for all: signals for leases
+        # that never come are not to pile up, and a lease that was not meant costs one early renewal.
+        self.hurried_at = -math.inf
 
-    def keep(self, grant: Grant, *, asked: float, max_hold: float | None) -> Kept:
-        """Take a lease into care. *asked* is when its grant was asked for."""
+    def keep(self, grant: Grant, *, asked: float, max_hold: float | None, renew: bool = True) -> Kept:
+        """Take a lease into care. *asked* is when its grant was asked for; with *renew* off it runs out."""
         kept = Kept(
             grant,
-            renew_at=asked + grant.ttl * self.settings.renew_at,
+            renew_at=math.inf,
             margin=self.settings.margin_for(grant.ttl),
             stop_at=math.inf if max_hold is None else asked + max_hold,
         )
-        if asked + grant.ttl >= kept.stop_at:
-            kept.renew_at = math.inf
+        kept.renews = renew
+        kept.hurried_at = self.hurried_at
+        self._schedule(kept, grant.ttl, asked)
         self.leases[grant.attempt] = kept
         return kept
+
+    def watch(self, kept: Kept) -> None:
+        """Take a lease into care again that is not to be renewed any more."""
+        kept.renews = False
+        kept.renew_at = math.inf
+        self.leases[kept.grant.attempt] = kept
 
     def drop(self, attempt: str) -> None:
         """Stop renewing a lease."""
@@ -162,9 +175,21 @@ class Keeper:
         return [member for member in self.members.values() if member.beat_at <= now]
 
     def hurry(self, attempt: str, now: float) -> None:
-        """Ask about this lease or ticket at once: a signal says that something happened to it."""
-        if (kept := self.leases.get(attempt)) and kept.renew_at < math.inf:
+        """Ask about this lease at once: a signal says that something happened to it."""
+        if kept := self.leases.get(attempt):
             kept.renew_at = kept.hurried_at = now
+        else:
+            self.hurried_at = now
+
+    def hurry_all(self, now: float) -> None:
+        """Ask about every lease that is renewed at once, and about those that are under way.
+
+        Signals may be missing. A lease that is not renewed is asked about when one comes, and else never.
+        """
+        self.hurried_at = now
+        for kept in self.leases.values():
+            if kept.renews:
+                kept.renew_at = kept.hurried_at = now
 
     def due(self, now: float) -> Renew | None:
         """Return the request for everything that is due, or None. At most `BATCH` leases and tickets."""
@@ -175,10 +200,13 @@ class Keeper:
                 for kept in self.leases.values()
                 if now < kept.renew_at <= now + EARLY * kept.grant.ttl and not kept.failures
             ]
+        del due[BATCH:]
         leases = [
             RenewLease(kept.grant.key, kept.grant.attempt, kept.grant.token, self._ttl(kept, now))
-            for kept in due[:BATCH]
+            for kept in due
         ]
+        for kept in due:
+            kept.hurried_at = -math.inf  # what the signal was about is older than this question
         tickets = [t for t in self.tickets.values() if t.refresh_at <= now]
         if tickets:  # all others ride along, and from then on beat together
             tickets += [t for t in self.tickets.values() if t.refresh_at > now and not t.failures]
@@ -231,17 +259,23 @@ class Keeper:
                 ticket.refresh_at = now + self.settings.backoff.delay(ticket.failures, self.roll())
 
     def _ttl(self, kept: Kept, now: float) -> float:
-        """Return the ttl to ask for: never past max_hold."""
+        """Return the ttl to ask for: never past max_hold; 0 only asks whether it is still held."""
+        if not kept.renews:
+            return 0.0
         return min(kept.grant.ttl, max(kept.stop_at - now, 0.0))
 
     def _extend(self, kept: Kept, ttl: float, asked: float) -> None:
         kept.failures = 0
         kept.trouble = None
         kept.trusted_until = max(kept.trusted_until, asked + ttl - kept.margin)
-        kept.renew_at = asked + ttl * self.settings.renew_at
+        self._schedule(kept, ttl, asked)
+
+    def _schedule(self, kept: Kept, ttl: float, asked: float) -> None:
+        """Say when to ask about a lease next, after it was granted or renewed for *ttl*."""
         if asked + ttl >= kept.stop_at:
-            kept.renew_at = math.inf  # max_hold: this was the last renewal
-        elif kept.hurried_at >= asked:  # by a signal of something that this answer may be older than
+            kept.renews = False  # max_hold: this was the last renewal
+        kept.renew_at = asked + ttl * self.settings.renew_at if kept.renews else math.inf
+        if kept.hurried_at >= asked:  # by a signal of something that this answer may be older than
             kept.renew_at = kept.hurried_at
 
     def _postpone(self, kept: Kept, trouble: str, now: float) -> None:

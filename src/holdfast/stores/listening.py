@@ -111,6 +111,8 @@ class ListeningThread(Listening):
                     return
                 except self.failures as error:
                     self._tell(error)
+                except Exception:  # noqa: BLE001 - of a handler that we told: the others still want to be told
+                    log().exception("listening for signals failed, trying again")
                 ready.set()  # nobody waits for us twice: without signals, heartbeats do
                 if time.monotonic() - began > LONGEST_PAUSE:
                     pause = FIRST_PAUSE

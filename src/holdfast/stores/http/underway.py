@@ -150,7 +150,8 @@ class Underway:
             if said.outcome == "lost":
                 self.forget(lease)
             elif said.outcome != "unknown":
-                self._move((lease.key, lease.attempt), now + lease.ttl, waits=False)
+                end = now + max(lease.ttl, said.expires_in)  # a ttl of 0 only asks
+                self._move((lease.key, lease.attempt), end, waits=False)
         for ticket, told in zip(request.tickets, answer.tickets, strict=True):
             if told.outcome == "gone":
                 self.forget(ticket)

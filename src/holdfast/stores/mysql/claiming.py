@@ -69,7 +69,8 @@ class Claiming:
         given = self._given
         _, noted, rows = self._session.send([("begin", {}), ("claim_note", given), ("claim_pick", given)])
         picked = [_picked(text) for (text,) in rows]
-        if not noted or self._is_to_look(picked):
+        # A capacity is never 0: then a trigger on the table has taken the insert id out of the answer.
+        if not noted or not noted[0][0] or self._is_to_look(picked):
             return None
         assigned, capacity = divmod(noted[0][0], 1 << 32)
         counts = {"assigned": assigned, "capacity": capacity, "spread": micros(self._request.spread)}

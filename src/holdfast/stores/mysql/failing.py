@@ -17,7 +17,8 @@ READ_ONLY = (1290, 1836, 1792, 3100)
 CLOSING = (1053, 1080, 1152, 1158, 1159, 1160, 1161, 1180, 1927, 3169, 4031)
 
 _MEANINGS: tuple[tuple[tuple[int, ...], type[errors.StoreError], str], ...] = (
-    ((1213, 1020), Conflict, "another transaction was in the way"),  # deadlock; the row has changed since
+    # Deadlocks, of rows and of named locks; the row has changed since.
+    ((1213, 3058, 1020), Conflict, "another transaction was in the way"),
     ((1205,), RowLocked, "the row stayed locked for longer than innodb_lock_wait_timeout"),
     ((1062,), Conflict, "somebody else inserted the same row at the same moment"),
     ((1317,), Interrupted, "the statement was interrupted"),

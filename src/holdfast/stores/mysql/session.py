@@ -142,6 +142,21 @@ class MySQLSession:
             start = end
         return answers
 
+    def first(self, batch: Batch, /) -> list[Row]:
+        """Run statements that commit by themselves, in one round trip; return the rows of the first with any.
+
+        What it did is done, whatever becomes of those behind it.
+        """
+        quote = self._connection.escape
+        texts = [text for name, given in batch for text in self._statements[name].filled(given, quote)]
+        results: list[list[Row]] = []
+        try:
+            self._trip(texts, len(texts), unknown=True, results=results)
+        except errors.StoreError:
+            if not any(results):
+                raise
+        return next(filter(None, results), [])
+
     def write(self, batch: Batch, /) -> None:
         """Run statements whose answers nobody reads, and commit, in one round trip.
 
@@ -206,12 +221,14 @@ class MySQLSession:
 
     # One round trip.
 
-    def _trip(self, texts: list[str], must: int, *, unknown: bool) -> list[list[Row]]:
+    def _trip(
+        self, texts: list[str], must: int, *, unknown: bool, results: list[list[Row]] | None = None
+    ) -> list[list[Row]]:
         """Send statements, and return their results in order. The first *must* have to succeed.
 
-        A failure that is not the server's ends the line.
+        A failure that is not the server's ends the line. Those before it are in *results*, if that is given.
         """
-        results: list[list[Row]] = []
+        results = [] if results is None else results
         try:
             self._walk(";\n".join(texts), results)
         except MySQLError as error:

@@ -9,6 +9,7 @@ meanwhile, heartbeats tell.
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -22,9 +23,11 @@ from holdfast.masking import block_signals
 from holdfast.stores.listening import FIRST_PAUSE, LONGEST_PAUSE, START, Listening
 from holdfast.stores.mysql.failing import Interrupted
 from holdfast.stores.mysql.session import MySQLSession
+from holdfast.stores.sql.session import Conflict
 
 SLEEP = 20  # seconds, at most: an answer now and then shows that the line is not broken
 TURN = 2  # seconds to wait for a connection of ours that broke and that the server has not missed yet
+ASIDE = 0.1  # seconds, at most, to be out of somebody's way
 
 Grant = tuple[str, int]  # key and token
 
@@ -56,14 +59,15 @@ class Doorbell(Listening):
             return
         with self._mutex:
             if self._thread is None:
-                self._thread = threading.Thread(
+                # Known only once it runs: an interrupt in between leaves nobody that could be waited for.
+                thread = threading.Thread(
                     target=self._run, args=(self._stop, self._ready), name="holdfast-listener", daemon=True
                 )
                 try:
-                    self._thread.start()
+                    thread.start()
                 except RuntimeError:  # no more threads, or the interpreter is ending
-                    self._thread = None
                     return
+                self._thread = thread
         self._ready.wait(START)
 
     def after_fork(self, instance: str) -> None:
@@ -84,19 +88,24 @@ class Doorbell(Listening):
 
     def _run(self, stop: threading.Event, ready: threading.Event) -> None:
         block_signals()
+        with self._mutex:
+            if self._thread is not threading.current_thread():
+                return  # closed; or whoever started us was interrupted, and starts another one later
         pause = FIRST_PAUSE
         while not stop.is_set():
             began = time.monotonic()
             try:
                 self._listen_once(stop, ready)
-            except errors.StoreError as error:
+            except Exception as error:  # noqa: BLE001 - also a handler's: nobody else listens
                 if stop.is_set():
                     return
-                log().warning("listening for signals failed, trying again: %s", error)
+                unexpected = None if isinstance(error, errors.StoreError) else error
+                log().warning("listening for signals failed, trying again: %s", error, exc_info=unexpected)
             ready.set()  # nobody waits for us twice: without signals, heartbeats do
             if time.monotonic() - began > LONGEST_PAUSE:
                 pause = FIRST_PAUSE
-            stop.wait(pause)
+            # All clients of a server lose it at the same moment, and shall not come back at one.
+            stop.wait(pause * (0.5 + random.random() / 2))
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def _listen_once(self, stop: threading.Event, ready: threading.Event) -> None:
@@ -110,21 +119,24 @@ class Doorbell(Listening):
                 if stop.is_set():
                     return
                 self._line = session
-            if session.fetch("listen", {"instance": instance, "timeout": TURN}) != [(1,)]:
-                raise errors.StoreUnavailable("MySQL: another connection listens for this client already")
+            self._take_name(session)
             listening = True
             first = False  # of all listeners of this server
             told: set[Grant] = set()
             while not stop.is_set():
-                told = self._hear(session, told)
-                ready.set()
-                seen = sum(token for _, token in told)
-                asked = {"instance": instance, "seen": seen, "seconds": SLEEP}
-                with suppress(Interrupted):
+                try:
+                    told = self._hear(session, told)
+                    ready.set()
+                    seen = sum(token for _, token in told)
+                    asked = {"instance": instance, "seen": seen, "seconds": SLEEP}
                     if first:
                         session.fetch("sleep", asked)
                     else:
                         first = session.fetch("wait", asked) == [(1,)]
+                except Interrupted:
+                    continue  # by a signal
+                except Conflict:  # with somebody who changes the tables
+                    stop.wait(random.uniform(0, ASIDE))
         finally:
             with self._mutex:
                 self._line = None
@@ -132,18 +144,27 @@ class Doorbell(Listening):
             if listening and stop.is_set():
                 self._hang_up(instance)
 
+    def _take_name(self, session: MySQLSession) -> None:
+        """Take the named lock by which others find us."""
+        asked = {"instance": self._instance, "timeout": TURN}
+        if session.fetch("listen", asked) == [(1,)]:
+            return
+        # Only a connection of ours can have it, and that one is lost to us. If its line died without a word,
+        # the server may keep it for minutes.
+        with suppress(errors.StoreError):
+            session.fetch("hang_up", asked)
+        if session.fetch("listen", asked) != [(1,)]:
+            raise errors.StoreUnavailable("MySQL: another connection listens for this client already")
+
     def _hear(self, session: MySQLSession, told: set[Grant]) -> set[Grant]:
         """Deliver what is new, and return all grants that wait for being claimed."""
         asked = {"instance": self._instance}
-        try:
-            handed, rows = session.send([("handed", asked), ("signals", asked)])
-        except Interrupted:  # by a signal that came early; what it was about is found the next time
-            return told
+        handed, rows = session.send([("handed", asked), ("signals", asked)])
         for key, attempt, token, address in handed:
             if (key, token) not in told:
                 self.deliver(addressed(address, Signal("granted", key, attempt))[1])
         for number, kind, key, attempt, expires_in, to in rows:
             self.deliver(Signal(cast("SignalKind", kind), key, attempt, expires_in / 1e6, to))
-            with suppress(Interrupted):
+            with suppress(Interrupted, Conflict):  # then it is told again
                 session.fetch("delete_signal", {"id": number})
         return {(key, token) for key, _, token, _ in handed}

@@ -232,7 +232,7 @@ def _in_portions(offer: Callable[[Offer], Offered], request: Offer) -> Offered:
 def _first(session: MySQLSession, names: list[str], parameters: dict[str, Any]) -> list[Row]:
     """Run statements, and return the rows of the first that has any."""
     try:
-        rows = next(filter(None, session.send([(name, parameters) for name in names], commits=True)), [])
+        rows = session.first([(name, parameters) for name in names])
     except RowLocked:
         raise
     except Conflict:  # somebody else has just made that row

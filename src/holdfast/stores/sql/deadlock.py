@@ -55,7 +55,7 @@ def end_circles(request: Acquire, look: Tables, end: Callable[[Deadlock], object
             end(found)
             if found.victim == (request.key, request.attempt):
                 return Deadlocked(found.cycle)
-    except errors.StoreUnavailable as error:  # but the ticket is written, and has to be withdrawn
+    except errors.StoreError as error:  # but the ticket is written, and has to be withdrawn
         raise errors.OutcomeUnknown(str(error)) from error
     return None
 

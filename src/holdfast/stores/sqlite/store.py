@@ -154,12 +154,13 @@ class SQLiteStore:
     def execute(self, request: Request[A]) -> A:
         """Answer *request*, then ring whoever is concerned."""
         post: Post = []
-        with self._mutex:
-            self._database.grouped = False  # an interrupt may have left it so
-            answer = self._answer[type(request)](request, post)
-        for instance, signal in post:
-            self._doorbells.ring(instance, signal)
-        return cast("A", answer)
+        try:
+            with self._mutex:
+                self._database.grouped = False  # an interrupt may have left it so
+                return cast("A", self._answer[type(request)](request, post))
+        finally:  # whatever fails in the end: what was committed before concerns others all the same
+            for instance, signal in post:
+                self._doorbells.ring(instance, signal)
 
     def execute_many(self, requests: Sequence[Request[Any]]) -> list[Any]:
         """Answer *requests* one after the other in one transaction; then ring whoever is concerned."""

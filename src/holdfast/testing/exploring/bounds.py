@@ -19,6 +19,7 @@ Fault = Literal[
     "crash",
     "pause",
     "interrupt",
+    "break",
     "clock forward",
     "clock back",
 ]
@@ -42,6 +43,7 @@ FAULTS: tuple[Fault, ...] = (
     "crash",
     "pause",
     "interrupt",
+    "break",
     "clock forward",
     "clock back",
 )

@@ -82,6 +82,7 @@ class _Form:
         self._heard_of = {attempt for actor in world.actors for attempt in attempts(actor)}
         for flight in world.flights:
             self._heard_of.update(attempts_of(flight.request))
+        self._heard_of.update([signal.attempt for _, signal in world.signals])
         self._order = {str(actor.number): 0 for actor in world.actors}  # nobody is told apart yet
 
     def made(self) -> Form:
@@ -98,6 +99,7 @@ class _Form:
             tuple(sorted([self._flight(flight) for flight in world.flights], key=written)),
             tuple(sorted([(self._name(s.attempt), s.kind, s.expires_in) for _, s in world.signals])),
             tuple(sorted([self._name(attempt) for attempt in world.excused & self._heard_of])),
+            tuple(sorted([self._name(attempt) for attempt in world.told & self._heard_of])),
         )
 
     def _ranked(self) -> dict[tuple[str, int], int]:
@@ -171,6 +173,7 @@ class _Form:
                 sorted([written(self._flight(each)) for each in world.flights if each.client == number]),
                 sorted([(signal.attempt[2:], signal.kind) for of, signal in world.signals if of == number]),
                 sorted([attempt[2:] for attempt in world.excused & own]),
+                sorted([attempt[2:] for attempt in world.told & own]),
             )
         )
 

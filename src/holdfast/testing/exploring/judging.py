@@ -28,7 +28,7 @@ class StoreClock:
 
 
 class Trust(Beliefs):
-    """Who trusts which lease in one state. The *excused* hold one from before the store's clock was set."""
+    """Who trusts which lease in one state. The *excused* hold one that was cut short, and may not know."""
 
     def __init__(self, kept: Iterable[Kept], clock: Believer, ends: Ends, excused: frozenset[str]) -> None:
         super().__init__()

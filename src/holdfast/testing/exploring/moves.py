@@ -17,7 +17,7 @@ from typing import Any
 from holdfast import errors
 from holdfast.core import plans
 from holdfast.core.keeper import Kept
-from holdfast.core.requests import Acquire, Client
+from holdfast.core.requests import Acquire, Break, Client
 from holdfast.testing.exploring.bounds import FATES, LONGEST_PAUSE, SETTINGS, Bounds
 from holdfast.testing.exploring.possible import Move, next_instant, possible
 from holdfast.testing.exploring.sending import Sending
@@ -81,12 +81,20 @@ class Moves(Sending):
                 self._pass_time(world)
             case "clock":
                 self._set_clock(world, move.which)
+            case "break":
+                world.faults -= 1
+                self.execute(world, Break(move.which, reason="stuck", by="operator"))
             case "arrive":
                 self.arrive(world, world.flights[move.which])
             case "lost signal":
                 world.faults -= 1
                 _, signal = self._taken(world, move.which)
                 self.note("lost: {} for {}", signal.kind, signal.attempt)
+            case "signal" if world.signals[move.which][1].kind == "lost":
+                _, signal = self._taken(world, move.which)
+                self.note("client {} hears: {} for {}", move.who, signal.kind, signal.attempt)
+                world.own(move.who).keeper.hurry(signal.attempt, float(world.now))
+                world.told |= {signal.attempt}
             case "crash" | "pause":
                 self._stop(world, world.own(move.who), move.what)
             case "resume":
@@ -205,12 +213,22 @@ class Moves(Sending):
             )
 
     def _pass_time(self, world: World) -> None:
+        _nobody_goes_on_with_what_is_broken(world)
         world.now = next_instant(world)
         self.note("it is {} s", world.now)
         world.flights = tuple(flight for flight in world.flights if flight.until >= world.now)
         self.look(world)
         if world.calm:
             _nothing_stands_still(world)
+
+
+def _nobody_goes_on_with_what_is_broken(world: World) -> None:
+    """Renewing: whoever is told that its lease is broken asks about it before any time has passed."""
+    for actor in world.actors:
+        if actor.runs and actor.renewing is None:  # else it asks, and has no answer yet
+            for attempt, kept in actor.keeper.leases.items():
+                if attempt in world.told and not kept.failures:
+                    raise Violation("told", f"client {actor.number} goes on with {attempt}, which is broken")
 
 
 def _nothing_stands_still(world: World) -> None:

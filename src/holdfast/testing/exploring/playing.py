@@ -124,7 +124,9 @@ class Playing(Serving):
         if actor.attempt is not None:
             actor.keeper.leave(actor.attempt)
         actor.mail = ()
-        world.signals = tuple(each for each in world.signals if each[0] != actor.number)
+        world.signals = tuple(
+            each for each in world.signals if each[0] != actor.number or each[1].kind == "lost"
+        )
 
     def _keep(self, world: World, actor: Actor, grant: Grant) -> None:
         """Trust a lease, as long as it can be trusted."""

@@ -91,7 +91,8 @@ def _client(actor: Actor, now: int, keys: list[str]) -> Form:
         _play(actor, now, keys),
         tuple([_kept(kept, now, keys) for kept in actor.held]),
         # In their order: that of the leases in a renewal.
-        tuple([(a[2:], _until(seconds(k.renew_at), now), k.failures) for a, k in keeper.leases.items()]),
+        tuple([(a[2:], *_care(actor, kept, now)) for a, kept in keeper.leases.items()]),
+        _overtaken(actor, now),
         tuple([(a[2:], _until(seconds(t.refresh_at), now), t.failures) for a, t in keeper.tickets.items()]),
         () if actor.renewing is None else _renewing(actor, actor.renewing, now, keys),
     )
@@ -124,6 +125,23 @@ def _kept(kept: Kept, now: int, keys: list[str]) -> Form:
     grant, lost = kept.grant, kept.lost is not None
     trusted = 0 if lost else _until(seconds(kept.trusted_until), now)
     return grant.attempt[2:], keys.index(grant.key), grant.retire, lost, trusted
+
+
+def _care(actor: Actor, kept: Kept, now: int) -> Form:
+    """Return when a lease is asked about, and whether it will be once more after the answer under way."""
+    again = (
+        actor.renewing is not None
+        and kept.hurried_at >= actor.renew_asked
+        and any(lease.attempt == kept.grant.attempt for lease in actor.renewing.leases)
+    )
+    return _until(seconds(kept.renew_at), now), kept.failures, kept.renews, again
+
+
+def _overtaken(actor: Actor, now: int) -> int:
+    """Return what a signal for a lease that is not known yet means: for what is asked now, or was before."""
+    hurried_at = actor.keeper.hurried_at
+    asked = now if actor.play is None or actor.play.place.asked < 0 else actor.play.place.asked
+    return 2 if hurried_at >= now else 1 if hurried_at >= asked else 0
 
 
 def _renewing(actor: Actor, request: Renew, now: int, keys: list[str]) -> Form:

@@ -93,6 +93,8 @@ def _misfortunes(world: World, kinds: frozenset[str]) -> Iterator[Move]:
         for place, (number, _) in enumerate(world.signals):
             yield Move("lost signal", number, place)
     if any(entry.state.holds or entry.state.tickets for entry in world.entries.values()):
+        if "break" in kinds:
+            yield from (Move("break", which=key) for key, entry in world.entries.items() if entry.state.holds)
         if "clock forward" in kinds:
             yield Move("clock", which=CLOCK_STEP)
         if "clock back" in kinds:

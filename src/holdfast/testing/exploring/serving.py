@@ -6,8 +6,9 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from holdfast.core.data import replace
-from holdfast.core.requests import Acquire, Release, Renew, Request, Withdraw
+from holdfast.core.requests import Acquire, Break, Release, Renew, Request, Withdraw
 from holdfast.testing.exploring.judging import Judge, copied
+from holdfast.testing.exploring.portrait import attempts_of
 from holdfast.testing.exploring.shelf import Entry, Shelf
 from holdfast.testing.exploring.world import World
 from holdfast.testing.simulation.network import brief, brief_answer
@@ -60,6 +61,8 @@ class Serving:
                 raise
         self.note("{} = {}", request, brief_answer(done.answer) if self.log is not None else "")
         old, world.entries = world.entries, world.entries | done.entries
+        if isinstance(request, Break):
+            _excuse(world, frozenset(signal.attempt for _, signal in done.post if signal.kind == "lost"))
         trust = world.trust()
         for key in done.entries:
             trust.compare(key, world.entries[key].state, world.store_now)
@@ -68,7 +71,8 @@ class Serving:
         world.ends = trust.ends
         for instance, signal in done.post:
             number = int(instance)
-            if world.actors[number].alive and world.actors[number].attempt == signal.attempt:
+            actor = world.actors[number]
+            if actor.alive and (actor.attempt == signal.attempt or signal.kind == "lost"):
                 world.signals = (*world.signals, (number, signal))
         return done.answer
 
@@ -109,6 +113,17 @@ def _keys_of(request: Any) -> list[str]:
     if isinstance(request, Renew):
         return sorted({lease.key for lease in request.leases} | {ticket.key for ticket in request.tickets})
     return [request.key]
+
+
+def _excuse(world: World, broken: frozenset[str]) -> None:
+    """Let those whose leases an operator broke trust them: they learn of it when they ask."""
+    world.excused |= broken
+    world.flights = tuple(
+        flight._replace(stale=flight.stale or not broken.isdisjoint(attempts_of(flight.request)))
+        if flight.answer is not None
+        else flight
+        for flight in world.flights
+    )
 
 
 def _nobody_lost_its_turn(world: World, key: str, before: State, after: State) -> None:

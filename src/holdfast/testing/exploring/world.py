@@ -108,6 +108,7 @@ class Actor:
         new.renew_gives_up_at = self.renew_gives_up_at
         new.written = None
         new.keeper = Keeper(SETTINGS, roll)
+        new.keeper.hurried_at = self.keeper.hurried_at
         leases = {attempt: copied_kept(kept) for attempt, kept in self.keeper.leases.items()}
         new.keeper.leases = leases
         for attempt, ticket in self.keeper.tickets.items():
@@ -148,7 +149,7 @@ def copied_kept(kept: Kept) -> Kept:
     """Return a lease in a keeper's care that can be changed."""
     new = Kept(kept.grant, renew_at=kept.renew_at, margin=kept.margin, stop_at=kept.stop_at)
     new.trusted_until = kept.trusted_until
-    new.hurried_at, new.failures = kept.hurried_at, kept.failures
+    new.renews, new.hurried_at, new.failures = kept.renews, kept.hurried_at, kept.failures
     new.trouble, new.lost = kept.trouble, kept.lost
     return new
 
@@ -168,6 +169,7 @@ class World:
         "flights",
         "now",
         "signals",
+        "told",
     )
 
     def __init__(self, bounds: Bounds) -> None:
@@ -180,7 +182,10 @@ class World:
         self.faults = bounds.faults  # that may still happen
         self.calm = True  # nothing but signals was lost so far
         self.ends: Ends = {}
-        self.excused: frozenset[str] = frozenset()  # attempts whose leases a step of the clock has cut short
+        # Attempts whose leases were cut short, by a step of the clock or by an operator; and of the latter
+        # those that have heard of it.
+        self.excused: frozenset[str] = frozenset()
+        self.told: frozenset[str] = frozenset()
         self._owned: set[int] = set()
 
     def copy(self) -> World:
@@ -190,7 +195,8 @@ class World:
         new.actors = self.actors.copy()
         new.flights, new.signals = self.flights, self.signals
         new.faults, new.calm = self.faults, self.calm
-        new.entries, new.ends, new.excused = self.entries, self.ends, self.excused
+        new.entries, new.ends = self.entries, self.ends
+        new.excused, new.told = self.excused, self.told
         new._owned = set()
         return new
 
