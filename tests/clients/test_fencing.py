@@ -26,8 +26,11 @@ from holdfast import (
     NotHeld,
     Settings,
     SettingsError,
+    StoreUnavailable,
     raise_token,
 )
+from holdfast.core.requests import Fence
+from holdfast.core.requests import NotHeld as Unheld
 from holdfast.stores import _BUILT_IN
 from holdfast.stores.sql.options import split_url
 from tests.clients.support import QUICK, eventually
@@ -122,6 +125,30 @@ def test_a_lease_that_was_taken_over_cannot_be_fenced(place, locks, connection):
     other.fence(connection)
     connection.rollback()
     other.release()
+
+
+def test_who_is_refused_a_fence_does_not_wait_for_those_who_wait_for_its_transaction(tmp_path):
+    """On SQLite all requests of a client share a connection, and whoever writes waits for the caller's."""
+
+    def ask_once() -> None:
+        with suppress(StoreUnavailable):  # after the busy timeout
+            locks.try_acquire("other")
+
+    file = tmp_path / "locks.db"
+    with Holdfast(f"sqlite:///{file}?busy_timeout=5") as locks, closing(sqlite3.connect(file)) as connection:
+        lease = locks.acquire("k", ttl=60)
+        locks.break_lock("k", reason="stuck")
+        connection.isolation_level = None
+        connection.execute("BEGIN IMMEDIATE")
+        others = threading.Thread(target=ask_once)
+        others.start()
+        eventually(locks._store._mutex.locked)
+        refused = locks._store.execute_within(connection, Fence("k", lease._kept.grant.attempt, lease.token))
+        assert isinstance(refused, Unheld)
+        assert refused.why == "broken"
+        assert others.is_alive()
+        connection.rollback()
+        others.join()
 
 
 def test_a_break_keeps_a_transaction_from_being_fenced(locks, connection):

@@ -53,6 +53,19 @@ FOUND_MUTANTS = (
         "::test_what_was_committed_is_told_even_if_the_request_fails_afterwards",
     ),
     Mutant(
+        "sqlite: who is refused a fence waits for those who wait for it",
+        "P8, Fencing",
+        "stores/sqlite/store.py",
+        (
+            (
+                "        return deciding.explain(",
+                "        with self._mutex:\n            pass\n        return deciding.explain(",
+            ),
+        ),
+        "tests/clients/test_fencing.py"
+        "::test_who_is_refused_a_fence_does_not_wait_for_those_who_wait_for_its_transaction",
+    ),
+    Mutant(
         "a ticket that is written is called not written",
         "P6, Waiting",
         "stores/sql/deadlock.py",

@@ -156,7 +156,7 @@ class ServerStore(Clustered, ABC):
         """Run a statement that only reads, outside of a caller's transaction."""
         return self._read(name, **parameters)
 
-    def explain(self, request: Fence) -> NotHeld | None:
+    def explain(self, request: Fence, caller: Caller) -> NotHeld | None:
         """Say why a lease is not alive, by what is committed; None if it is."""
         return self.use(lambda session: deciding.explain(self._look(session, request), request.token))
 

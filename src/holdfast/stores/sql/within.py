@@ -74,8 +74,11 @@ class Home(Protocol):
     def look(self, name: str, /, **parameters: Any) -> list[Row]:
         """Run a statement that reads, outside of their transaction."""
 
-    def explain(self, request: Fence, /) -> NotHeld | None:
-        """Say, by a look from outside their transaction, why a lease is not alive; None if it is."""
+    def explain(self, request: Fence, caller: Caller, /) -> NotHeld | None:
+        """Say why a lease is not alive, by the newest there is; None if it is.
+
+        Where their transaction may not see that, the look is from outside.
+        """
 
     def store_id(self) -> str:
         """Return what tells our tables from all others."""
@@ -112,7 +115,7 @@ def fence(caller: Caller, request: Fence, home: Home) -> Fenced | NotHeld:
     asked = {**named, "attempt": request.attempt, "now": instant(request.now)}
     if not caller.execute(home.sql("fence"), named):
         _check_database(caller, home)
-        if (lost := home.explain(request)) is None:  # only they cannot see it
+        if (lost := home.explain(request, caller)) is None:  # only they cannot see it
             raise SettingsError(TOO_OLD)
         return lost
     if not caller.execute(home.sql("fence_seen"), named):
@@ -121,7 +124,7 @@ def fence(caller: Caller, request: Fence, home: Home) -> Fenced | NotHeld:
     # By such a snapshot a renewal may be out of sight as well: then look from outside.
     if caller.execute(home.sql("fence_alive"), asked):
         return Fenced(request.token)
-    return home.explain(request) or Fenced(request.token)
+    return home.explain(request, caller) or Fenced(request.token)
 
 
 def _lock(

@@ -103,6 +103,7 @@ class Database:
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
         self._connection: sqlite3.Connection | None = None
+        self.id = ""  # what tells this file from all others, once it was opened
         self.grouped = False  # what is done now is part of a group
         self._saved = False  # and has a savepoint
 
@@ -118,6 +119,7 @@ class Database:
                 self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
             )
             self._in_turn(self._prepare)
+            self.id = self._connection.execute(SQL.store_id).fetchone()[0]
         except sqlite3.Error as error:
             self.close()
             raise self.translate(error) from error

@@ -54,7 +54,7 @@ from holdfast.core.requests import (
 )
 from holdfast.stores.base import Listener, StoreOptions, Traits, instant, micros, one_by_one
 from holdfast.stores.sql import access, deciding, feed, views, within
-from holdfast.stores.sql.callers import caller
+from holdfast.stores.sql.callers import Caller, caller
 from holdfast.stores.sql.deadlock import Tables, end_circles
 from holdfast.stores.sql.dealing import Decide
 from holdfast.stores.sql.deciding import Acquired
@@ -206,19 +206,20 @@ class SQLiteStore:
         """Run a statement that only reads, outside of a caller's transaction."""
         return self._fetch(name, **parameters)
 
-    def explain(self, request: Fence) -> NotHeld | None:
-        """Say why a lease is not alive, by what is committed; None if it is."""
-        with self._mutex:
-            return deciding.explain(self._look(request), request.token)
+    def explain(self, request: Fence, caller: Caller) -> NotHeld | None:
+        """Say why a lease is not alive; None if it is.
+
+        On their connection. On ours a request may be under way that waits until they have committed.
+        """
+        return deciding.explain(self._look(request, caller.execute), request.token)
 
     def store_id(self) -> str:
         """Return what tells this file from all others."""
-        with self._mutex:
-            return cast("str", self._database.fetch(SQL.store_id, {})[0][0])
+        return self._database.id
 
-    def _look(self, request: Acquire | Fence) -> LockRow:
+    def _look(self, request: Acquire | Fence, fetch: Callable[[str, dict[str, Any]], list[Row]]) -> LockRow:
         now = instant(request.now)
-        return LockRow(Run(self._database.fetch), request.key, now, self._level, [], request.attempt)
+        return LockRow(Run(fetch), request.key, now, self._level, [], request.attempt)
 
     def listen(self, listener: Listener) -> None:
         """Call *listener* with the signals for this client."""
@@ -304,7 +305,7 @@ class SQLiteStore:
                 token, expires_in = rows[0]
                 return Granted(token, expires_in / 1e6)
         elif not request.wait:  # refuse it without becoming the writer, if that can be seen
-            return deciding.refuse(self._look(request), request)
+            return deciding.refuse(self._look(request, self._database.fetch), request)
         return None
 
     def _end_circles(self, request: Acquire, post: Post) -> Deadlocked | None:
