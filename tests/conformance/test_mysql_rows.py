@@ -122,6 +122,22 @@ def test_a_real_withdrawal_beats_an_acquire_that_waits_for_it(mysql_store, mysql
     assert mysql_store.execute(Acquire("k", "y-1", "y-1", 10.0, CLIENT)).token > token
 
 
+def test_a_fast_hand_over_waits_for_whoever_has_the_row(mysql_store, mysql_sessions, mariadb_server):
+    """MariaDB does not lock a table of which nothing is read: who met it saw a fence that was none."""
+    token = take(mysql_store).token
+    assert isinstance(mysql_store.execute(Acquire("k", "w-1", "w-1", 60.0, CLIENT, wait=True)), Queued)
+    other, handing = mysql_sessions(), mysql_sessions()
+    other.send([("begin", {}), ("lock_row", {"key": "k"})])
+    asked = {"key": "k", "attempt": "a-1", "token": token, "instance": CLIENT.instance, "now": None}
+    thread, results = in_thread(lambda: handing.fetch("hand_over", asked))
+    wait_for_waiter(mariadb_server)
+    assert other.send([("probe_pin", {"key": "k"})])[0]  # nobody has fenced it
+    other.send([("rollback", {})])
+    thread.join()
+    ((winner, *_),) = results[0]
+    assert winner == "w-1"
+
+
 def test_the_clock_is_read_after_the_wait(mysql_store, mysql_sessions, mariadb_server):
     """A lease must not be born with less than its ttl left (trap 2)."""
     free(mysql_store)

@@ -83,6 +83,13 @@ FOUND_MUTANTS_ON_SERVERS = (
         MYSQL_SIGNALS.format("only_one_listener_sleeps_and_when_it_leaves_another_one_does"),
     ),
     Mutant(
+        "mysql: a fast hand-over locks nothing first",
+        "P8, Fencing",
+        "stores/mysql/statements.sql",
+        (("nullif(l.token, l.token) INTO", "NULL INTO"),),
+        MYSQL_ROWS.format("a_fast_hand_over_waits_for_whoever_has_the_row"),
+    ),
+    Mutant(
         "mysql: a trigger on the table hides the token",
         "P4",
         "stores/mysql/store.py",

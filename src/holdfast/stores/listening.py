@@ -61,6 +61,7 @@ class ListeningThread(Listening):
         if self._ready.is_set() or self._listener is None or not self._can_listen():
             return
         with self._mutex:
+            ready = self._ready
             if self._thread is None:
                 # Known only once it runs: an interrupt in between leaves nobody that could be waited for. Of
                 # two that run, the one whose socket nobody has any more ends.
@@ -75,14 +76,15 @@ class ListeningThread(Listening):
                     theirs.close()
                     return
                 self._thread, self._stop = thread, ours
-        self._ready.wait(START)
+        ready.wait(START)
 
     def close(self) -> None:
         """Stop listening."""
         with self._mutex:
             thread, self._thread = self._thread, None
             stop, self._stop = self._stop, None
-            self._ready = threading.Event()
+            ready, self._ready = self._ready, threading.Event()
+        ready.set()  # whoever waits for it need not wait any longer
         if stop is not None:
             stop.close()  # its other end becomes readable
         if thread is not None and thread is not threading.current_thread():

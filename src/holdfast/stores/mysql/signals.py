@@ -58,6 +58,7 @@ class Doorbell(Listening):
         if self._ready.is_set() or self._connect is None or self._listener is None:
             return
         with self._mutex:
+            ready = self._ready
             if self._thread is None:
                 # Known only once it runs: an interrupt in between leaves nobody that could be waited for.
                 thread = threading.Thread(
@@ -68,7 +69,7 @@ class Doorbell(Listening):
                 except RuntimeError:  # no more threads, or the interpreter is ending
                     return
                 self._thread = thread
-        self._ready.wait(START)
+        ready.wait(START)
 
     def after_fork(self, instance: str) -> None:
         """Forget the parent's listener in a forked child. Its line is closed here without a word."""
@@ -79,8 +80,9 @@ class Doorbell(Listening):
         with self._mutex:
             thread, self._thread = self._thread, None
             stop, self._stop = self._stop, threading.Event()
-            self._ready = threading.Event()
+            ready, self._ready = self._ready, threading.Event()
             stop.set()
+            ready.set()  # whoever waits for it need not wait any longer
             if self._line is not None:
                 self._line.interrupt()
         if thread is not None and thread is not threading.current_thread():

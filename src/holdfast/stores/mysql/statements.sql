@@ -59,9 +59,10 @@ UPDATE holdfast_locks FORCE INDEX (PRIMARY)
 -- where there is nothing else to settle or to tell: one hold, both heads of the queue alive, the first on plain terms,
 -- no fence. No row: the slow path. What is read behind the first lock is younger than it, at READ COMMITTED. Everything
 -- is decided by the second SELECT: ROW_COUNT() of an UPDATE is -1 if its client has left meanwhile, and the COMMIT would
--- keep half (seen).
+-- keep half (seen). The first SELECT reads a column because MariaDB does not even look at (nor lock) a table of which
+-- nothing is read.
 BEGIN;
-SELECT NULL, NULL, NULL INTO @holdfast_number, @holdfast_winner, @holdfast_instance
+SELECT NULL, NULL, nullif(l.token, l.token) INTO @holdfast_number, @holdfast_winner, @holdfast_instance
   FROM (SELECT 1) AS once LEFT JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = :key FOR UPDATE;
 SET @holdfast_now = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
 SELECT one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim
