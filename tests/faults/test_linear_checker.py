@@ -280,3 +280,24 @@ def test_who_is_told_to_wait_may_be_told_so_because_a_transaction_pins_the_lock(
     update = Call("w", 1, "update", key, "a", 0.5, 1.4, "ok", 10)
     assert found(story(*asks, calls=[update])) == []
     assert found(story(*asks, calls=[replace(update, returned=1.1)])) == ["linearizable"]
+
+
+def test_a_release_that_was_answered_long_before_a_crash_is_not_lost_in_it() -> None:
+    busy = replace(ask((2.0, 2.1), "Acquire", "b.1", "Busy"), ttl=5.0)
+    asks = (replace(A_HAS_IT, ttl=5.0), A_GIVES_IT, busy)
+    soon, later = (replace(CRASH, began=A_GIVES_IT.returned + after, ended=1.95) for after in (0.9, 1.1))
+    assert found(story(*asks, faults=[soon])) == []
+    assert found(story(*asks, faults=[later])) == ["linearizable"]
+
+
+def test_who_enters_again_may_be_told_to_wait_because_the_row_is_locked() -> None:
+    """That takes as long as the timeout of half a second; its lease is still there."""
+    again = ask((0.2, 0.65), "Acquire", "a.2", "Queued", wait=True)
+    gives = ask((0.7, 0.8), "Release", "a.1", "Released", token=10)
+    assert found(story(A_HAS_IT, again, gives)) == []
+    assert found(story(A_HAS_IT, replace(again, returned=0.3), gives)) == ["linearizable"]
+
+
+def test_a_key_with_other_than_plain_requests_is_not_left_out_in_silence() -> None:
+    strange = ask((0.2, 0.3), "Acquire", "b.1", "Busy", plain=False)
+    assert check(story(A_HAS_IT, strange)).undecided == 1

@@ -18,7 +18,7 @@ from tests.faults.proof.order.planting import (
     found,
     holds,
 )
-from tests.faults.proof.order.story import Story
+from tests.faults.proof.order.story import Story, Turn
 from tests.faults.proof.records import Injected
 
 # Scope, and what was asked for.
@@ -125,12 +125,26 @@ def test_a_release_may_be_lost_when_the_database_crashes_right_after_it() -> Non
     finds(story, rules.RELEASED, turn.token)
 
 
+def test_a_release_that_was_answered_long_before_a_crash_is_not_lost_in_it() -> None:
+    story = Story("postgres")
+    turn = story.take(KEY, "a/1")
+    story.wait(0.1)
+    turn.release()
+    drop(story.history.audit, lambda row: not row.owner)
+    story.history.faults.append(Injected("kill database", "", story.boot + 1.2, story.boot + 1.5))
+    story.wait(2)
+    a_turn(story, KEY, "b/1")
+    finds(story, rules.RELEASED, turn.token)
+
+
 def test_a_refused_call_that_has_something_is_found() -> None:
     story = Story()
     turn = story.take(KEY, "a/1", lost=True)
     story.returns(turn.number, "refused")
     token = story.history.audit[0].token
-    finds(story, rules.NOTHING_LEFT, token, "a/1", "claimed")
+    violations = found(story)
+    assert set(violations) == {rules.NOTHING_LEFT.name, rules.RESOLVED.name}
+    assert f"and has {token} until" in violations[rules.NOTHING_LEFT.name]
 
 
 def test_a_ticket_that_outlives_its_refused_call_is_found() -> None:
@@ -180,3 +194,52 @@ def test_releases_without_an_answer_are_resolved_by_the_tables(applied: bool) ->
     figures = order.check(story.history).figures
     assert (figures["unknown applied"], figures["unknown not applied"]) == (applied, not applied)
     holds(story, rules.RESOLVED)
+
+
+def test_a_call_that_was_refused_beside_one_that_was_not_must_not_have_been_done() -> None:
+    story = Story()
+    first = story.take(KEY, "a/1")
+    again = story.take(KEY, "a/1", kind="reenter")
+    again.release()
+    first.release()
+    holds(story, rules.RELEASED)
+    change(story.history.calls, lambda call: call.kind == "reenter", outcome="refused", token=0, error="Busy")
+    violations = found(story)
+    assert "attempt-2 of a/1 has had" in violations[rules.RESOLVED.name]
+
+
+def test_a_release_that_nobody_was_told_of_is_found() -> None:
+    story = Story()
+    turn = story.take(KEY, "a/1")
+    story.wait(0.1)
+    turn.release()
+    drop(story.history.calls, lambda call: call.kind == "release")
+    finds(story, rules.RESOLVED, "a/1 has released it 1 times")
+
+
+def test_a_call_may_ask_again_when_its_grant_came_too_late_to_be_trusted() -> None:
+    """Its second attempt is the same call: the first is given back of itself."""
+    story = Story()
+    turn = story.take(KEY, "a/1", lost=True)
+    late = Turn(story, turn.number, "attempt-1.1", "")
+    story.tables.remove(KEY, turn.attempt)
+    story.ask("Withdraw", KEY, turn.attempt)("Withdrawn")
+    change(story.history.asks, lambda ask: ask.kind == "Withdraw", called=story.boot - 0.004)
+    late.ask()
+    late.release()
+    holds(story, rules.RELEASED)
+    drop(story.history.calls, lambda call: call.kind == "release")
+    finds(story, rules.RESOLVED, "a/1 has released it 1 times")
+
+
+def test_a_call_may_ask_again_when_its_grant_has_run_out_before_it_heard_of_it() -> None:
+    """Nobody gives back the first, so one release is all that there may be."""
+    story = Story()
+    turn = story.take(KEY, "a/1", lost=True)
+    story.wait(1.5)
+    late = Turn(story, turn.number, "attempt-1.1", "")
+    late.ask()
+    late.release()
+    holds(story, rules.RELEASED)
+    drop(story.history.calls, lambda call: call.kind == "release")
+    finds(story, rules.RESOLVED, "a/1 has released it 1 times")

@@ -17,9 +17,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
+from holdfast.clock import boot_time
 from tests.faults.processes import eventually
+from tests.faults.proof.client_clock import seen_wrong, tell_clock
 from tests.faults.proof.faults.acknowledged import Acknowledged
-from tests.faults.proof.faults.catching import held_by
+from tests.faults.proof.faults.catching import held_by, updated_by
 from tests.faults.proof.faults.clocks import RIGHT, set_clock
 from tests.faults.proof.faults.namespaces import Cable, End, missing
 from tests.faults.proof.faults.network import break_answers
@@ -198,6 +200,19 @@ def test_a_clients_clock_can_be_set_while_it_runs_and_its_boot_time_goes_on(tmp_
         process.stdin.close()
 
 
+def test_a_clock_that_a_client_has_seen_go_wrong_is_told_with_when(tmp_path: Path) -> None:
+    clock = tmp_path / "http-async-4"
+    assert seen_wrong(clock, since=0.0) is None
+    tell_clock(clock)
+    assert seen_wrong(clock, since=0.0) is None
+    right = time.time() - boot_time()
+    with clock.with_suffix(".seen").open("a") as file:
+        file.writelines(f"{at} {right + ahead}\n" for at, ahead in ((5.0, 3600), (7.0, 0.001), (8.0, -0.4)))
+    assert seen_wrong(clock, since=0.0) == 5.0
+    assert seen_wrong(clock, since=6.0) == 8.0
+    assert seen_wrong(clock, since=9.0) is None
+
+
 # Power.
 
 
@@ -284,6 +299,17 @@ def test_a_lease_is_held_from_the_answer_until_its_release_is_asked_for(tmp_path
     assert held_by(path) == {"plain:1"}
     write(tmp_path, ["call", 3, {"kind": "release", **one}])
     assert held_by(path) == set()
+
+
+def test_an_update_is_under_way_from_its_call_until_its_answer(tmp_path: Path) -> None:
+    path = tmp_path / "sync-1.jsonl"
+    assert updated_by(path) == set()
+    write(tmp_path, ["ask", 4, {"kind": "Renew", "key": "bare:1"}])
+    write(tmp_path, ["call", 4, {"kind": "update", "owner": "sync-1.0-1", "key": "bare:1"}])
+    write(tmp_path, ["ask", 4, {"outcome": "ok"}])
+    assert updated_by(path) == {"bare:1"}
+    write(tmp_path, ["call", 4, {"outcome": "ok"}])
+    assert updated_by(path) == set()
 
 
 def test_a_turn_that_is_over_holds_nothing_any_more(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import math
 from collections import Counter
 from functools import cache
 
+import pytest
+
 from tests.faults.proof.records import (
     Ask,
     Audit,
@@ -134,6 +136,47 @@ def test_only_acknowledged_updates_can_be_lost() -> None:
     lost = {each.kind: (each.acknowledged, each.refused, each.lost) for each in figures.updates}
     assert lost == {"fenced": (0, 1, 0), "raised": (1, 0, 0), "bare": (2, 0, 1)}
     assert figures.trouble == ["nothing was checked"]  # the control may lose
+
+
+def test_refusals_by_the_guard_are_told_from_those_by_our_own_clock() -> None:
+    calls = [
+        call("update", "a", "refused", key="fenced:0", value="1", error="LeaseLost: by our own clock"),
+        call("update", "a", "refused", key="fenced:0", value="2", error="FencedOff: by the store"),
+        call("update", "a", "refused", key="raised:0", value="3", error="FencedOff: by the resource"),
+    ]
+    figures = small(calls)
+    assert [(each.kind, each.refused, each.fenced_off) for each in figures.updates] == [
+        ("fenced", 2, 1),
+        ("raised", 1, 1),
+        ("bare", 0, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asleep", "planned"),
+    [({"old": 0.9}, 1), ({"new": 0.9}, 0), ({"gone": 0.9}, 0), ({}, 0)],
+    ids=["who slept on purpose", "who was taken over", "who was done before", "a fault"],
+)
+def test_who_takes_an_update_away_has_slept_on_purpose_or_by_a_fault(
+    asleep: dict[str, float], planned: int
+) -> None:
+    times = {"gone": (0.0, 0.9), "old": (1.0, 4.0), "new": (2.0, 2.1)}
+    calls = [
+        call(
+            "update",
+            name,
+            "ok",
+            key="bare:0",
+            called=called,
+            returned=returned,
+            token=token,
+            value=name,
+            wait=asleep.get(name, 0.0),
+        )
+        for token, (name, (called, returned)) in enumerate(times.items(), 1)
+    ]
+    bare = small(calls, resources={"bare:0": ["gone", "old"]}).updates[-1]
+    assert (bare.lost, bare.planned, bare.by_fault) == (1, planned, 1 - planned)
 
 
 def test_who_was_queued_has_waited() -> None:

@@ -51,6 +51,8 @@ class FakeStage:
     def revive(self) -> None:
         self.revived += 1
 
+    def revive_database(self) -> None: ...
+
     def is_ready(self) -> bool:
         return True
 
@@ -298,3 +300,15 @@ def test_a_fault_that_finds_nobody_to_strike_is_left_out(stage: FakeStage) -> No
     ]
     nemesis._take(Step(0.0, tuple(planned)))
     assert [each.fault for each in nemesis.injected] == ["one"]
+
+
+def test_a_database_that_never_answers_is_not_waited_for_for_ever(stage: FakeStage) -> None:
+    asked: list[None] = []
+
+    def refuse() -> None:
+        asked.append(None)
+        raise ConnectionError("away")
+
+    stage.store_clock = refuse  # type: ignore[method-assign]
+    Scene(cast("Any", stage), cast("Any", FakeFleet())).wait_for_an_answer(0.2)
+    assert len(asked) > 1

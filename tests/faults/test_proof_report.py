@@ -151,7 +151,7 @@ def test_what_did_not_hold_is_said_loudly_with_the_seed_and_the_command(words: s
     elif words == "undecided":
         said, told = verdicts(history, undecided=2), "2 undecided"
     elif words == "missed":
-        missed, told = ["takeovers: 7 of 1,000"], "not enough takeovers: 7 of 1,000"
+        missed, told = ["not enough takeovers: 7 of 1,000"], "not enough takeovers: 7 of 1,000"
     elif words == "nothing":
         said, told = [Verdict("order", checked={"tokens rise at the store": 0})], "nothing was checked"
     else:
@@ -169,6 +169,29 @@ def test_what_did_not_hold_is_said_loudly_with_the_seed_and_the_command(words: s
     assert short.startswith("FAILED")
     assert f"seed {history.run.seed}. Again: {history.run.replay}" in short
     assert told in short
+
+
+def test_faults_that_could_not_be_had_are_said_with_the_reason(tmp_path: Path) -> None:
+    """What the machine lacks is said loudly; what the store has no use for is only said."""
+    calmer = calm()
+    impossible = {"slow fsync": "missing: there is no C compiler", "kill database": "it is a file"}
+    settings = {**calmer.run.settings, "impossible": impossible}
+    history = dataclasses.replace(calmer, run=dataclasses.replace(calmer.run, settings=settings))
+    found = page(history, verdicts(history), tmp_path)
+    assert "missing: there is no C compiler" in found.read("b")
+    assert "it is a file" in found.read("td")
+    short = summary(history, verdicts(history))
+    assert "MISSING    slow fsync: missing: there is no C compiler" in short
+    assert "not here   kill database: it is a file" in short
+    assert len(short.splitlines()) <= 25
+
+
+def test_a_run_that_went_wrong_itself_is_told_before_all_that_may_follow_from_it(tmp_path: Path) -> None:
+    history = calm()
+    others = [Violation(rule.name, "plain:1", "follows") for rule in RULES]
+    said = verdicts(history, *others, Violation("the run comes to its end", "", "the fleet: it did not stop"))
+    short = summary(history, said)
+    assert short.index("it did not stop") < short.index("follows")
 
 
 def test_a_rule_that_was_applied_to_nothing_is_said_to_be_so(tmp_path: Path) -> None:
@@ -277,7 +300,7 @@ def test_the_index_has_a_row_for_each_run_and_the_way_to_its_page(tmp_path: Path
     assert "on 1 of 2 stores" in found.read("h1")
     assert "maria db FAILED with seed 99: 1 violation" in found.read("p")
     assert found.read("td").count(f"{len(good.calls):,}") == 2
-    write_index(runs[:1], tmp_path / "index.html", missed=[["calls: 1 of 2"]])
+    write_index(runs[:1], tmp_path / "index.html", missed=[["not enough calls: 1 of 2"]])
     assert "not enough calls: 1 of 2" in Page((tmp_path / "index.html").read_text("utf-8")).read()
     write_index(runs[:1], tmp_path / "index.html")
     found = Page((tmp_path / "index.html").read_text("utf-8"))

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from holdfast import Holdfast, HoldfastError, LeaseLost, Settings
+from holdfast.clock import boot_time
 from tests.faults.conftest import STORES
 from tests.faults.processes import PATIENCE, eventually
 from tests.faults.proof import resources
 from tests.faults.proof.disks import Disk, NoDisk
+from tests.faults.proof.faults import Fault, Scene
+from tests.faults.proof.faults.base import DATABASE_CLOCK
+from tests.faults.proof.faults.clocks import DatabaseClockStep
+from tests.faults.proof.faults.disks import FailingFsync, FullDisk
+from tests.faults.proof.faults.servers import KillDatabase, PromoteStandby
 from tests.faults.proof.records import Audit
 from tests.faults.proof.stage import Stage
 from tests.servers import guardian
@@ -45,6 +55,13 @@ def set_stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 def stage(set_stage: Stage) -> Iterator[Stage]:
     yield set_stage
     set_stage.heal()
+
+
+@pytest.fixture(scope="module")
+def stage_with_standby(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    require("postgres")
+    with Stage("postgres", tmp_path_factory.mktemp("standby"), seed=1, quick=False) as stage:
+        yield stage
 
 
 @pytest.fixture
@@ -228,6 +245,23 @@ def test_a_fenced_update_of_a_lease_that_is_lost_is_refused(stage: Stage, locks:
     assert "fenced:1" not in stage.read_resources()
 
 
+def test_who_was_stopped_just_after_looking_at_its_lease_is_refused_by_the_guard(
+    stage: Stage, locks: Holdfast
+) -> None:
+    """The library has looked at our clock by then, so that it is the database's word alone."""
+    for kind, update in (("fenced", resources.fenced_update), ("raised", resources.raised_update)):
+        key = f"{kind}:2"
+        sleeper = resources.looked_at(locks.acquire(key, owner="sleeper", ttl=30))
+        locks.break_lock(key, reason="as if it had run out")
+        with closing(resources.connect(stage.resource_url(kind))) as early:
+            with locks.hold(key, owner="next", ttl=30) as lease:
+                update(lease, early, key, "next")
+            sleeper._kept.lose("expired")
+            with closing(resources.connect(stage.resource_url(kind))) as late, pytest.raises(LeaseLost):
+                update(sleeper, late, key, "late")
+        assert stage.read_resources()[key] == ["next"]
+
+
 # What can be done to it.
 
 
@@ -240,6 +274,31 @@ def test_the_clock_of_the_store_can_be_set(stage: Stage, served: Holdfast) -> No
         stage.step_database_clock(0)
         (grant,) = changes(stage, f"plain:clock{offset}")
         assert grant.at - right.store > 90e6 if offset > 0 else grant.at - right.store < -90e6
+
+
+def test_a_step_of_the_clock_is_over_when_a_database_that_stood_still_answers_again(
+    stage: Stage, thread: ThreadPoolExecutor
+) -> None:
+    """It has not looked at its clock before."""
+    needs(stage, "clock step")
+    if stage.database is None:
+        return
+    scene = Scene(stage, cast("Any", SimpleNamespace(workers=[])))
+
+    def step() -> float:
+        with DatabaseClockStep().inject(scene, DATABASE_CLOCK, random.Random(1)):
+            pass
+        return boot_time()
+
+    stage.database.pause()
+    try:
+        ended = thread.submit(step)
+        time.sleep(0.5)
+        assert stage.clock_offset == 0
+    finally:
+        resumed = boot_time()
+        stage.database.resume()
+    assert ended.result(PATIENCE) >= resumed
 
 
 def test_nothing_is_granted_before_it_is_on_the_disk(
@@ -353,3 +412,36 @@ def test_a_promotion_keeps_leases_audit_and_resources(tmp_path: Path) -> None:
         assert stage.read_resources()["fenced:0"] == ["first", "second"]
         assert sorted({row.token for row in changes(stage, "fenced:0")}) == tokens
         assert stage.disk is not None or stage.can("full disk")
+
+
+@pytest.mark.parametrize("fault", [FailingFsync(), FullDisk(), KillDatabase(), PromoteStandby()], ids=repr)
+def test_a_database_with_a_standby_commits_again_when_a_fault_is_over(
+    fault: Fault, stage_with_standby: Stage
+) -> None:
+    """It answers sooner than that: each commit waits for the standby, which may have died as well."""
+    stage = stage_with_standby
+    if (reason := fault.possible(stage)) is not None:
+        pytest.skip(f"missing: {fault.name}: {reason}")
+    scene = Scene(stage, cast("Any", SimpleNamespace(workers=[])))
+    with (
+        Holdfast(stage.url("direct"), settings=QUICK) as locks,
+        fault.inject(scene, fault.place, random.Random(1)),
+    ):
+        with suppress(HoldfastError):
+            locks.acquire("plain:0", ttl=1, timeout=0.5)
+        assert stage.standby is not None
+        stage.standby.kill()  # of some faults it dies by itself, but not each time
+    assert stage.standby.is_running
+    stage._looking.commit()  # in LOOK seconds, or it raises
+
+
+def test_a_database_whose_standby_is_away_answers_and_does_not_commit(stage_with_standby: Stage) -> None:
+    """That is what reviving has to look for."""
+    stage = stage_with_standby
+    assert stage.standby is not None
+    stage.standby.kill()
+    stage.store_clock()
+    with pytest.raises(TimeoutError):
+        stage._looking.commit()
+    stage.revive()
+    stage._looking.commit()

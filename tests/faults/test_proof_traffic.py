@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -20,8 +21,8 @@ from tests.faults.proof.excuses import explains, is_drivers
 from tests.faults.proof.fleet import Fleet, FleetFailed, Process, _joined
 from tests.faults.proof.hands import ThreadHands, Updater
 from tests.faults.proof.recorder import Recorder
-from tests.faults.proof.records import CALLS, FENCED, RAISED, Ask, Call, Trust, read_process
-from tests.faults.proof.traffic import Habits, Traffic, settings
+from tests.faults.proof.records import BARE, CALLS, FENCED, RAISED, Ask, Call, Trust, read_process
+from tests.faults.proof.traffic import DOZES, Habits, Traffic, settings
 from tests.faults.proof.turns import Turn, run
 from tests.faults.proof.worker import impatient
 from tests.servers.lock_server import LockServer
@@ -125,6 +126,42 @@ def test_whoever_walks_away_is_trusted_to_the_end_and_releases_nothing(desk: Des
     ]
 
 
+def test_a_turn_that_is_interrupted_at_its_end_gives_back_all_of_its_leases(desk: Desk) -> None:
+    turn = desk.turn()
+    for kind in ("acquire", "reenter"):
+        assert run(turn.take(kind, ttl=30.0, wait=1.0)) is not None
+    release = desk.hands.release
+    interrupts = iter([asyncio.CancelledError("again")])
+
+    async def interrupted(lease: Any) -> None:
+        await release(lease)
+        for error in interrupts:
+            raise error
+
+    desk.hands.release = interrupted  # type: ignore[method-assign]
+    with pytest.raises(asyncio.CancelledError, match="again"):
+        run(turn.end())
+    assert desk.calls()[2:] == [("release", "unknown"), ("release", "ok")]
+    assert desk.locks._keeping.kept() == []
+    assert desk.locks.inspect("plain:0").holder is None
+    assert len(desk.trusts()) == 1
+
+
+def test_a_complaint_at_the_end_of_a_turn_outlives_an_interrupt(desk: Desk) -> None:
+    """Else nobody would hear of it."""
+    turn = desk.turn()
+    for kind in ("acquire", "reenter"):
+        assert run(turn.take(kind, ttl=30.0, wait=1.0)) is not None
+    errors = iter([asyncio.CancelledError("again"), StoreCorrupt("planted")])
+
+    async def interrupted(lease: Any) -> None:
+        raise next(errors)
+
+    desk.hands.release = interrupted  # type: ignore[method-assign]
+    with pytest.raises(StoreCorrupt, match="planted"):
+        run(turn.end())
+
+
 def test_a_refusal_is_certain_and_a_lost_answer_is_unknown(desk: Desk) -> None:
     turn = desk.turn()
     desk.before = on(Acquire, StoreUnavailable)
@@ -222,6 +259,59 @@ def test_the_same_seed_takes_the_same_turns(desk: Desk) -> None:
     assert turns("w", "1") == turns("w", "1")
     assert turns("w", "1") != turns("w", "2")
     assert turns("w", "1") != turns("v", "1")
+
+
+def test_a_lease_that_says_too_long_that_it_is_held_is_believed_so_long(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What programs are told counts, not what the library has in its books."""
+    turn = desk.turn()
+    lease = run(turn.take("acquire", ttl=0.6, renew=False))
+    assert lease is not None
+    monkeypatch.setattr(type(lease), "held", property(lambda _: True))
+    run(desk.hands.pause(0.7))
+    run(turn.give(lease))
+    run(turn.end())
+    (trust,) = desk.trusts()
+    assert trust.until > lease._kept.trusted_until + 0.05
+
+
+def test_a_guard_that_refuses_who_had_just_looked_is_told_from_our_own_clock(desk: Desk) -> None:
+    class Refusing(ThreadHands):
+        async def update(self, *_: Any) -> None:
+            raise LeaseLost("fenced:0", "expired", token=1)
+
+    desk.hands = Refusing(desk.locks, Updater({}))
+    for looked in (True, False):
+        turn = desk.turn(key="fenced:0")
+        lease = run(turn.take("acquire", ttl=1.0))
+        assert lease is not None
+        run(turn.update(FENCED, resources.looked_at(lease), seconds=0.0, looked=looked, asleep=0.7))
+        run(turn.end())
+    updates = [each for each in desk.records() if isinstance(each, Call) and each.kind == "update"]
+    assert [(each.outcome, each.error.partition(":")[0]) for each in updates] == [
+        ("refused", "FencedOff"),
+        ("refused", "LeaseLost"),
+    ]
+    assert {each.wait for each in updates} == {0.7}
+
+
+def test_the_control_differs_from_what_is_guarded_by_the_guard_alone(tmp_path: Path) -> None:
+    steps: dict[str, list[str]] = {}
+    for kind, update in ((RAISED, resources.raised_update), (BARE, resources.bare_update)):
+        url = f"sqlite:///{tmp_path}/{kind}.db"
+        connected = resources.connect(url)
+        for statement in resources.statements("sqlite"):
+            connected.run(statement)
+        seen = steps[kind] = []
+        lease: Any = SimpleNamespace(key="k", token=7, check=lambda seen=seen: seen.append("look"))
+        connected.connection.set_trace_callback(seen.append)
+        update(lease, connected, "k", "v", lambda seen=seen: seen.append("pause"), check=True)  # type: ignore[misc]
+        connected.close()
+    assert [step for step in steps[RAISED] if "holdfast_fences" not in step] == steps[BARE]
+    assert len(steps[RAISED]) == len(steps[BARE]) + 2
+    assert steps[BARE].count("look") == 2
+    assert DOZES[RAISED] == DOZES[BARE]
 
 
 def test_what_no_fault_explains_is_a_complaint() -> None:

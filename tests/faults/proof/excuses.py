@@ -6,9 +6,13 @@ import sqlite3
 
 from holdfast import errors
 
-# These a fault cannot explain: the data are damaged, or somebody does not understand somebody else.
+# These a fault cannot explain: the data are damaged, somebody does not understand somebody else, or something
+# is set up wrongly. Nor can it explain a circle: an owner of this traffic has one key at a time, and so never
+# waits for another while it holds one. `DeadlockDetected` is no `StoreError`, and is not expected either.
 _NEVER = (
     errors.SchemaMismatch,
+    errors.StoreMisconfigured,
+    errors.TooManyRequests,
     errors.StoreCorrupt,
     errors.AccessDenied,
     errors.LimitExceeded,
@@ -28,7 +32,6 @@ def explains(error: BaseException) -> bool:
         errors.StoreError,
         errors.LockTimeout,
         errors.LeaseLost,
-        errors.DeadlockDetected,
         errors.OperationFailed,
         Planned,
     )

@@ -87,7 +87,7 @@ class Process:
         return self._calls.exists() and self._calls.stat().st_size > 0
 
     def send(self, command: str) -> None:
-        """Tell it something: "fork", "cancel", "interrupt", "stop". A dead one does not hear it."""
+        """Tell it something: "fork", "cancel", "interrupt", "clock", "stop". A dead one does not hear it."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(f"{command}\n".encode())
@@ -171,7 +171,7 @@ class Fleet:
         self.workers += [self._launch(kind, {}, clock=False) for kind in WITHOUT_CLOCK]
         with_clock = QUICK_WITH_CLOCK if self._quick else WITH_CLOCK
         self.workers += [self._launch(kind, {}, clock=True) for kind in with_clock]
-        _wait_until(lambda: all(each.has_begun or not each.alive for each in self.workers))
+        wait_until(lambda: all(each.has_begun or not each.alive for each in self.workers))
 
     def replace(self, process: Process, **environment: str) -> Process:
         """Start a worker of the same kind, under a new name, in the place of one that is dead.
@@ -244,7 +244,8 @@ def _joined(*environments: Mapping[str, str]) -> dict[str, str]:
     return joined
 
 
-def _wait_until(true: Callable[[], bool]) -> None:
+def wait_until(true: Callable[[], bool]) -> None:
+    """Wait for something that workers have to do when they begin."""
     deadline = time.monotonic() + PATIENCE
     while not true():
         if time.monotonic() > deadline:

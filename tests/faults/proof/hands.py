@@ -34,7 +34,9 @@ class Doing:
         self.token, self.since, self.until = lease.token, boot_time(), boot_time()
 
     def ended(self, lease: BaseLease) -> None:
-        self.until = min(boot_time(), lease._kept.trusted_until)
+        asked = boot_time()
+        # What a program is told counts, whatever the library has in its books.
+        self.until = asked if lease.held else min(asked, lease._kept.trusted_until)
 
     def outcome(self) -> str:
         if self.fails:
@@ -155,7 +157,7 @@ class Updater:
             if kind == FENCED:
                 resources.fenced_update(lease, connection, key, value, pause, loop)
             elif kind == RAISED:
-                resources.raised_update(lease, connection, key, value, pause)
+                resources.raised_update(lease, connection, key, value, pause, check=check)
             else:
                 assert kind == BARE
                 resources.bare_update(lease, connection, key, value, pause, check=check)

@@ -91,8 +91,8 @@ class Operation:
     count: int | None = None  # holds that there are (Granted) or are left (Released), if it was told
     earliest: float = math.inf  # end of the hold, if this grants or renews one
     latest: float = math.inf
-    excused: bool = False  # somebody else may have been waiting, or the row was locked: so it is told to wait
-    pinned: bool = False  # a transaction may have been open that fences the lease
+    excused: bool = False  # somebody else may have been waiting: so it is told to wait
+    pinned: bool = False  # the row may have been locked, as by a transaction that fences the lease
     lossy: bool = False  # the release may have been lost in a crash of the database, as it is allowed to be
     forgotten: bool = False  # so long ago that nobody remembers how the attempt ended
     by_others: tuple[str, ...] = ()  # what it may be told if others ended its ticket, or its unclaimed grant

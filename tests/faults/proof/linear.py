@@ -189,8 +189,8 @@ def check(history: History) -> Verdict:
     most = 1
     for part in slices.cut(history):
         verdict.violations += part.violations
-        if part.unresolved:  # without an audit nobody can say what became of them
-            verdict.undecided += part.unresolved
+        if part.unresolved or part.strange:  # nobody can say what became of them, or what they want
+            verdict.undecided += part.unresolved + part.strange
             continue
         finding = search(part.operations, LeaseModel(part.last).step, [Lock()])
         if not finding.decided:

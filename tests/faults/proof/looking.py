@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from holdfast.clock import boot_time
 from tests.faults.proof.audit import CLOCKS
 from tests.faults.proof.records import Clock
+from tests.servers import PostgresServer
 
 if TYPE_CHECKING:
     from tests.faults.proof.stage import Stage
@@ -45,8 +46,18 @@ class Looking:
                     break
             return best[1]
 
+    def commit(self) -> None:
+        """Commit something, as clients want to. Raise if that is not possible, or takes too long.
+
+        A PostgreSQL whose standby is away answers what it is asked, and waits for ever with each commit.
+        What is committed is a message in its log that nobody reads: no table of the proof is touched.
+        """
+        if isinstance(self._stage.database, PostgresServer):
+            with closing(connect(self._stage.direct_url())) as connection:
+                _ask_postgres(connection.pgconn, "SELECT pg_logical_emit_message(true, 'proof', '') - '0/0'")
+
     def wait_for_answers(self, help: Callable[[], None]) -> None:
-        """Return when the database answers, and raise what it says if it never does.
+        """Return when the database answers and commits, and raise what it says if it never does.
 
         Before each question, *help* it: a server that was hit may still be on its way down.
         """
@@ -55,6 +66,7 @@ class Looking:
             help()
             try:
                 self.clock()
+                self.commit()
                 return
             except Exception:
                 if time.monotonic() > deadline:
@@ -66,7 +78,7 @@ class Looking:
             ((now,),) = connection.execute(f"SELECT {CLOCKS['sqlite']}").fetchall()
             return int(now + self._stage.clock_offset * 1e6)
         if hasattr(connection, "pgconn"):
-            return _ask_postgres(connection.pgconn)
+            return _ask_postgres(connection.pgconn, f"SELECT {CLOCKS['postgresql']}")
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT {CLOCKS['mysql']}")
             return int(cursor.fetchone()[0])
@@ -103,12 +115,12 @@ def execute(url: str, statements: Iterable[str]) -> None:
             cursor.execute(statement)
 
 
-def _ask_postgres(line: Any) -> int:
+def _ask_postgres(line: Any, question: str) -> int:
     """Ask without waiting for ever: psycopg would, for a server that is stopped."""
-    line.send_query(f"SELECT {CLOCKS['postgresql']}".encode())
+    line.send_query(question.encode())
     deadline = time.monotonic() + LOOK
     while line.is_busy():
-        if not select.select([line.socket], [], [], deadline - time.monotonic())[0]:
+        if not select.select([line.socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
             raise TimeoutError("PostgreSQL does not answer")
         line.consume_input()
     result = line.get_result()

@@ -17,7 +17,7 @@ from tests.faults.proof.reporting.terminal import run_summary
 def write_report(
     history: History, verdicts: Sequence[Verdict], path: Path, *, missed: Sequence[str] = ()
 ) -> None:
-    """Write the page of one run. *missed* are goals it did not reach, in words: then it has not held."""
+    """Write the page of one run. *missed* says which goals it did not reach: then it has not held."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(run_page(history, verdicts, missed), "utf-8")
 

@@ -4,6 +4,8 @@ A resource is a row with its newest value, and a log with one row for each updat
 that it was based on. Walking back from the newest gives the updates that survive. Whoever writes on the basis
 of what he read too long ago cuts out all that came in between: that is a lost update. Values are unique.
 
+The control, `bare_update`, is `raised_update` without the guard: the same looks, steps, and pauses.
+
 All functions block, and return when the commit was acknowledged. What fails is raised as it is, after the
 connection was rolled back or closed; whoever finds `alive` false connects again.
 """
@@ -23,6 +25,25 @@ from holdfast.leases import BaseLease
 PATIENCE: Final = 4.0  # seconds that a statement waits for another's row, and that a transaction may idle
 
 Pause = Callable[[], None]
+
+
+class FencedOff(LeaseLost):
+    """The guard itself has refused: the database or the resource, not the library's look at our own clock."""
+
+
+def looked_at(lease: Any) -> Any:
+    """Look at a lease, and return it as one that is not looked at again.
+
+    So it is for a program that is stopped just after the library has looked at the clock, and before it asks
+    the database: what it does when it goes on, only the guard can refuse. (The library cannot be stopped
+    there on purpose; a fault rarely hits that moment.)
+    """
+    lease.check()
+    same = object.__new__(type(lease))
+    vars(same).update(vars(lease))
+    same.check = lambda: None
+    return same
+
 
 TABLES = {
     "sqlite": """
@@ -118,20 +139,19 @@ def fenced_update(
 
 
 def raised_update(
-    lease: BaseLease, resources: Resources, key: str, value: str, pause: Pause = lambda: None
+    lease: BaseLease,
+    resources: Resources,
+    key: str,
+    value: str,
+    pause: Pause = lambda: None,
+    *,
+    check: bool = False,
 ) -> None:
-    """Update another database: raise the token before the first read, write if it is still the highest."""
-    with resources.transaction():
-        raise_token(resources.connection, lease, resource=key)
-        head = _head(resources, key)
-    pause()
-    with resources.transaction():
-        # Locked until the commit: a newer one cannot raise it in between.
-        locked = "" if resources.dialect == "sqlite" else " FOR UPDATE"
-        ((token,),) = resources.run(f"SELECT token FROM holdfast_fences WHERE resource = ?{locked}", key)
-        if token != lease.token:
-            raise LeaseLost(key, "taken over", token=lease.token, detail=f"the resource has seen {token}")
-        _write(resources, key, value, head)
+    """Update another database: raise the token before the first read, write if it is still the highest.
+
+    With *check* the program also looks at its lease before it writes.
+    """
+    _update_elsewhere(lease, resources, key, value, pause, check=check, guarded=True)
 
 
 def bare_update(
@@ -141,16 +161,43 @@ def bare_update(
     value: str,
     pause: Pause = lambda: None,
     *,
-    check: bool = True,
+    check: bool = False,
 ) -> None:
-    """Update with no fence, as programs do that trust in a lock. With *check* they look before they write."""
+    """Update another database with no guard, as programs do that trust in a lock. All else is the same."""
+    _update_elsewhere(lease, resources, key, value, pause, check=check, guarded=False)
+
+
+def _update_elsewhere(
+    lease: BaseLease,
+    resources: Resources,
+    key: str,
+    value: str,
+    pause: Pause,
+    *,
+    check: bool,
+    guarded: bool,
+) -> None:
     with resources.transaction():
+        if guarded:
+            raise_token(resources.connection, lease, resource=key)
+        else:
+            lease.check()  # as `raise_token` does
         head = _head(resources, key)
     pause()
     if check:
         lease.check()
     with resources.transaction():
+        if guarded:
+            _see_it_is_highest(lease, resources, key)
         _write(resources, key, value, head)
+
+
+def _see_it_is_highest(lease: BaseLease, resources: Resources, key: str) -> None:
+    # Locked until the commit: a newer one cannot raise it in between.
+    locked = "" if resources.dialect == "sqlite" else " FOR UPDATE"
+    ((token,),) = resources.run(f"SELECT token FROM holdfast_fences WHERE resource = ?{locked}", key)
+    if token != lease.token:
+        raise FencedOff(key, "taken over", token=lease.token, detail=f"the resource has seen {token}")
 
 
 def surviving(resources: Resources) -> dict[str, list[str]]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
-import shutil
+import shlex
 import sqlite3
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from traceback import format_exception
 
 from holdfast import Holdfast, HoldfastError, __version__
 from holdfast.clock import boot_time
-from tests.faults.proof import linear, order, records
+from tests.faults.proof import goals, linear, order, records
 from tests.faults.proof.fleet import Fleet
 from tests.faults.proof.nemesis import Nemesis
 from tests.faults.proof.records import KINDS, Clock, History, Run, Verdict, Violation
@@ -28,29 +29,8 @@ Say = Callable[[str], None]
 LOOK_EVERY = 0.5  # seconds between two looks at the store's clock
 PROGRESS_EVERY = 15.0
 STUCK = 60.0  # seconds in which every lock can be taken again, once all faults are over
+COMES_TO_ITS_END = "the run comes to its end"  # a rule, too
 PROGRAMS = {"postgres": "postgres", "mariadb": "mariadbd"}
-
-
-@dataclass(frozen=True)
-class Goals:
-    """What a run has to show, beside that nothing is violated: a calm run proves nothing."""
-
-    seconds: float  # a run that is shorter has to show as much less
-    calls: int
-    takeovers: int
-    classes: int
-    bare_lost: int
-
-    def of(self, seconds: float) -> dict[str, int]:
-        """Return what a run of so many *seconds* has to show."""
-        part = min(seconds / self.seconds, 1.0)
-        whole = {"calls": self.calls, "takeovers": self.takeovers}
-        some = {"classes": self.classes, "bare_lost": self.bare_lost} if part == 1.0 else {}
-        return {name: int(part * number) for name, number in whole.items()} | some
-
-
-FULL = Goals(seconds=840.0, calls=100_000, takeovers=1_000, classes=12, bare_lost=1)
-QUICK = Goals(seconds=40.0, calls=1_000, takeovers=10, classes=8, bare_lost=0)
 
 
 @dataclass
@@ -68,11 +48,15 @@ class Result:
         return not self.missed and not any(v.violations or v.undecided for v in self.verdicts)
 
 
-def run(store: StoreName, seed: int, seconds: float, folder: Path, *, quick: bool, say: Say) -> Result:
-    """Run traffic and faults on *store* for so many *seconds*, check the history, and write the page."""
-    goals = QUICK if quick else FULL
-    if (folder / records.CALLS).exists():  # of an earlier run with this seed, which would be taken for ours
-        shutil.rmtree(folder)
+def run(
+    store: StoreName, seed: int, seconds: float, folder: Path, *, quick: bool, say: Say, options: str = ""
+) -> Result:
+    """Run traffic and faults on *store* for so many *seconds*, check the history, and write the page.
+
+    What keeps it from its end is a violation, too: what there is of a history is written and judged all the
+    same. *options* are those of the command that the rest does not tell.
+    """
+    _set_aside(folder)
     history = History(
         Run(
             store,
@@ -81,55 +65,73 @@ def run(store: StoreName, seed: int, seconds: float, folder: Path, *, quick: boo
             seconds=seconds,
             settings={"quick": quick},
             versions=_versions(store),
-            replay=replay_command(store, seed, seconds, quick=quick),
+            replay=replay_command(store, seed, seconds, quick=quick, options=options),
         )
     )
+    troubles = Troubles()
     with Stage(store, folder, seed=seed, quick=quick) as stage:
         stage.install()
         fleet = Fleet(stage, seed=seed, folder=folder, quick=quick)
         nemesis = Nemesis(stage, fleet, seed=seed, quick=quick)
         with _looking_at_clocks(stage, history.clocks), _progress(fleet, nemesis, say):
             try:
-                fleet.start()
-                history.faults = nemesis.run(seconds)
+                with troubles.noted("the run"):
+                    fleet.start()
+                    nemesis.run(seconds)
             finally:
-                fleet.stop()
-            stuck = _stuck(stage)
+                with troubles.noted("the fleet"):
+                    fleet.stop()
+            with troubles.noted("the locks, after all faults"):
+                troubles.violations += _stuck(stage)
         history.run.ended = boot_time()
-        history.run.settings |= fleet.settings
-        history.audit = stage.read_audit()
-        history.resources = stage.read_resources()
+        history.run.settings |= fleet.settings | {"impossible": nemesis.impossible}
+        history.faults = sorted(nemesis.injected, key=lambda one: one.began)
+        with troubles.noted("the audit"):
+            history.audit = stage.read_audit()
+            history.resources = stage.read_resources()
     records.write(folder, history)
     history = records.read(folder)
     say(f"{store}: checking {len(history.calls):,} calls, {len(history.asks):,} requests")
-    verdicts = [order.check(history), linear.check(history)]
-    verdicts[0].violations += [*nemesis.violations, *stuck]
-    missed = _missed(goals, history, verdicts[0])
+    if history.audit:
+        verdicts = [order.check(history), linear.check(history)]
+    else:  # it could not be read, and without it nothing can be judged
+        verdicts = [Verdict("order"), Verdict("linear")]
+    verdicts[0].violations[:0] = [*troubles.violations, *nemesis.violations]
+    missed = goals.missed(goals.QUICK if quick else goals.FULL, history, verdicts[0])
     page = folder / "report.html"
     write_report(history, verdicts, page, missed=missed)
     return Result(history, verdicts, page, missed)
 
 
-def replay_command(store: str, seed: int, seconds: float, *, quick: bool) -> str:
+def replay_command(store: str, seed: int, seconds: float, *, quick: bool, options: str = "") -> str:
     """Return what to type to have the same schedule of traffic and faults again."""
-    return (
-        f"make proof STORES={store} SEED={seed} PROOF_SECONDS={seconds:g}{' PROOF=--quick' if quick else ''}"
-    )
+    more = " ".join(filter(None, ["--quick" if quick else "", options]))
+    command = f"make proof STORES={store} SEED={seed} PROOF_SECONDS={seconds:g}"
+    return f"{command} PROOF={shlex.quote(more)}" if more else command
 
 
-def _missed(goals: Goals, history: History, verdict: Verdict) -> list[str]:
-    classes = Counter(fault.fault for fault in history.faults)
-    have = {
-        "calls": len(history.calls),
-        "takeovers": int(verdict.figures.get("takeovers", 0)),
-        "classes": len(classes),
-        "bare_lost": int(verdict.figures.get("bare_lost", 0)),
-    }
-    return [
-        f"{name}: {have[name]:,} of {wanted:,}"
-        for name, wanted in goals.of(history.run.seconds).items()
-        if have[name] < wanted
-    ]
+class Troubles:
+    """What kept a run from its end."""
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+
+    @contextmanager
+    def noted(self, what: str) -> Iterator[None]:
+        """Note what goes wrong in the block, and go on behind it."""
+        try:
+            yield
+        except Exception as error:  # of a worker, a fault, a server, or a driver
+            said = str(error) if isinstance(error, AssertionError) else "".join(format_exception(error))
+            self.violations.append(Violation(COMES_TO_ITS_END, "", f"{what}: {said.rstrip()}"))
+
+
+def _set_aside(folder: Path) -> None:
+    """Move away what an earlier run with this seed has left: it may be the only history of a failure."""
+    if folder.exists():
+        numbers = itertools.count(1)
+        free = next(each for n in numbers if not (each := folder.with_name(f"{folder.name}.{n}")).exists())
+        folder.rename(free)
 
 
 def _stuck(stage: Stage) -> list[Violation]:

@@ -16,6 +16,7 @@ from typing import Literal, Self, cast
 from holdfast import Holdfast
 from tests.faults.proof import audit, resources
 from tests.faults.proof.disks import Disk, NoDisk
+from tests.faults.proof.faults.base import MISSING
 from tests.faults.proof.looking import Looking, execute
 from tests.faults.proof.preload import Preload
 from tests.faults.proof.records import FENCED, Audit, Clock
@@ -46,7 +47,7 @@ OPTIONS = {
     "postgres": "request_timeout=2&connect_timeout=2",
     "mariadb": "request_timeout=2&connect_timeout=2&ssl_disabled=yes",
 }
-HTTP_OPTIONS = "timeout=4&connect_timeout=2"
+HTTP_OPTIONS = "timeout=2.5&connect_timeout=2"
 
 
 class Stage:
@@ -129,7 +130,7 @@ class Stage:
             "database": "the store is a file, and has no process of its own" if self._is_file else None,
             "network": "the store is a file, and nothing is in between" if self._is_file else None,
             "promotion": None if self.standby else self._missing.get("standby", "there is no standby"),
-            "client clock": None if faketime() else "there is no libfaketime",
+            "client clock": None if faketime() else f"{MISSING} there is no libfaketime",
             "clock step": self._missing.get("preload"),
             "slow fsync": self._missing.get("preload"),
             "failing fsync": self._missing.get("preload"),
@@ -184,12 +185,16 @@ class Stage:
         """Have the database and the lock server run again, if they do not, and answer."""
         if self.database is not None:
             self.database.resume()
-            self._looking.wait_for_answers(self._start_again)
+            self.revive_database()
         process = self.lock_server._process
         if process is None or process.poll() is not None:
             self.lock_server.start()
         else:
             self.lock_server.send(signal.SIGCONT)
+
+    def revive_database(self) -> None:
+        """Start the database and its standby if they have ended, or are about to; return when it commits."""
+        self._looking.wait_for_answers(self._start_again)
 
     def _start_again(self) -> None:
         for server in (self.database, self.standby):  # without its standby a database commits nothing
@@ -271,7 +276,7 @@ class Stage:
             self._preload = Preload(self._place)
             self._things.callback(self._preload.close)
         except OSError as error:
-            self._missing["preload"] = str(error)
+            self._missing["preload"] = f"{MISSING} {error}"
         if self._is_file:
             self._make_disk(self._place, None)
         else:
@@ -319,7 +324,7 @@ class Stage:
                 before_filling=self._shorten_log if self._is_file else lambda: None,
             )
         except NoDisk as error:
-            self._missing["disk"] = str(error)
+            self._missing["disk"] = f"{MISSING} {error}"
             return None
         self._disks[place] = disk
         return disk

@@ -3,25 +3,41 @@
 Most turns are short, so that there are many. Some hold a lock for longer than its ttl, so that it has to be
 renewed; some walk away from it, so that somebody takes over when it expires; some enter it again, and leave
 in either order; a few break what somebody else has.
+
+Some updates doze: they take as long as the lease lasts, or longer. Those that are not renewed meanwhile stand
+for a program that is stopped without any fault of ours; those that are renewed can come too late only if a
+fault keeps them from it. All kinds of updates doze alike, so that they differ by nothing but their guard.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast import Settings
+from holdfast import LeaseLost, Settings
 from holdfast.leases import BaseLease
 from tests.faults.proof.hands import Doing, Hands
 from tests.faults.proof.recorder import Recorder
 from tests.faults.proof.records import BARE, FENCED, OPERATION, PERMITS, PLAIN, RAISED, SEMAPHORE, SHARED
+from tests.faults.proof.resources import looked_at
 from tests.faults.proof.turns import Turn
 
 # How many keys there are of each kind, and how many of a hundred turns are for it.
 KEYS = {PLAIN: 8, SHARED: 3, PERMITS: 3, OPERATION: 3, FENCED: 3, RAISED: 3, BARE: 3}
 SHARES = {PLAIN: 62, SHARED: 9, PERMITS: 8, OPERATION: 6, FENCED: 5, RAISED: 5, BARE: 5}
+
+# How an update dozes, and how many of a hundred that do: without renewal before its guard and its first read,
+# or between read and write; or there, renewed. A fence in a transaction has done its work once it is set, so
+# there the first is what matters.
+BEFORE, BETWEEN, RENEWED = "before", "between", "renewed"
+DOZES = {
+    FENCED: {BEFORE: 50, BETWEEN: 25, RENEWED: 25},
+    RAISED: {BEFORE: 25, BETWEEN: 40, RENEWED: 35},
+    BARE: {BEFORE: 25, BETWEEN: 40, RENEWED: 35},
+}
 
 SHORTEST, LONGEST = 0.6, 1.5  # seconds of a ttl
 PATIENT = 2.0  # seconds that somebody waits for a lock at most
@@ -37,12 +53,12 @@ class Habits:
     """How often something is done, as a part of the turns; and what fits the store."""
 
     kinds: tuple[str, ...] = tuple(SHARES)
-    rest: float = 0.02  # seconds between two turns, on average
+    rest: float = 0.01  # seconds between two turns, on average
     walks: float = 0.06
     reenters: float = 0.15
     lasts: float = 0.03  # needs to be renewed
     breaks: float = 0.01
-    dozes: float = 0.2  # of updates: as long as the lease, and half of those without renewal
+    dozes: float = 0.2  # of updates; `DOZES` says how
     longest_fence: float = LONGEST * 1.5  # where a fence stops all others, nobody may be so slow
     shares: dict[str, int] = field(default_factory=lambda: dict(SHARES))
 
@@ -99,6 +115,7 @@ class Traffic:
         if lease is None:
             return
         await self._hands.pause(ttl * dice.uniform(1.2, 2.0) if lasts else self._moment())
+        turn.look(lease)
         leases = [lease]
         if dice.random() < habits.reenters:
             leases += await self._reenter(turn, dice.randint(1, 2), renew=not walks)
@@ -143,16 +160,30 @@ class Traffic:
 
     async def _update(self, turn: Turn, kind: str) -> None:
         dice, habits = self._dice, self._habits
-        dozes = dice.random() < habits.dozes
-        renew = not dozes or dice.random() < 0.5
-        ttl = SHORTEST if dozes else self._ttl()
+        how = dice.choices(list(DOZES[kind]), list(DOZES[kind].values()))[0]
+        doze = how if dice.random() < habits.dozes else ""
+        renew = doze in ("", RENEWED)
+        ttl = SHORTEST if doze else self._ttl()
+        nap = ttl * dice.uniform(0.9, 1.6)
+        # Who is not renewed on purpose must not look: else it would notice, and nothing could be lost.
+        check = renew and dice.random() < 0.5
+        just_looked = dice.random() < 0.75
+        moment = self._moment()
         lease = await turn.take("acquire", ttl=ttl, wait=self._patience(), renew=renew)
         if lease is None:
             return
-        seconds = dice.uniform(0.8, 1.5) * ttl if dozes else self._moment()
+        used, looked = lease, False
+        if doze == BEFORE:
+            with suppress(LeaseLost):  # a fault has been at work
+                if just_looked:
+                    used, looked = looked_at(lease), True
+            await self._hands.pause(nap)
+            turn.look(lease)
+        seconds = nap if doze in (BETWEEN, RENEWED) else moment
         if kind == FENCED:
             seconds = min(seconds, habits.longest_fence)
-        await turn.update(kind, lease, seconds=seconds, check=renew)
+        asleep = 0.0 if renew else nap
+        await turn.update(kind, used, seconds=seconds, check=check, looked=looked, asleep=asleep)
         await turn.give(lease)
 
     # How they are taken and left.

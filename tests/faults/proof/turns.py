@@ -24,6 +24,7 @@ from tests.faults.proof.excuses import Planned, explains, is_drivers
 from tests.faults.proof.hands import Doing, Hands
 from tests.faults.proof.recorder import Recorder, text_of
 from tests.faults.proof.records import Outcome
+from tests.faults.proof.resources import FencedOff
 
 T = TypeVar("T")
 
@@ -44,11 +45,23 @@ class Held:
     lease: BaseLease
     since: float
     lost: list[float] = field(default_factory=list)  # when the turn was told that it has lost it
+    seen: float = 0.0  # when `held` last said yes, to somebody who asked just after
+
+    def look(self) -> None:
+        """Ask the lease whether it is held, as programs do."""
+        asked = boot_time()
+        if self.lease.held:
+            self.seen = asked
 
     def until(self, given_up: float | None) -> float:
-        """Tell until when it was trusted; None: it was not given up, and so as long as it could be."""
+        """Tell until when it was trusted; None: it was not given up, and so as long as it could be.
+
+        At least until the lease last said that it is held: what programs are told counts, whatever the
+        library has in its books.
+        """
+        self.look()
         ends = [self.lease._kept.trusted_until, *self.lost]
-        return min(ends if given_up is None else [*ends, given_up])
+        return max(min(ends if given_up is None else [*ends, given_up]), self.seen)
 
 
 class Turn:
@@ -111,14 +124,36 @@ class Turn:
         with self._call("downgrade", lambda _: "unknown", token=lease.token, mode="shared"):
             await self._hands.downgrade(lease)
 
-    async def update(self, kind: str, lease: BaseLease, *, seconds: float, check: bool) -> None:
-        """Update the resource that the lock protects, with a pause between its read and its write."""
+    def look(self, lease: BaseLease) -> None:
+        """Ask a lease whether it is held: what it says is what is believed."""
+        self._held[lease._kept.grant.attempt].look()
+
+    async def update(
+        self,
+        kind: str,
+        lease: BaseLease,
+        *,
+        seconds: float,
+        check: bool = False,
+        looked: bool = False,
+        asleep: float = 0.0,
+    ) -> None:
+        """Update the resource that the lock protects, with a pause between its read and its write.
+
+        *looked*: the lease was `looked_at`. *asleep*: for so many seconds of the turn it is not renewed
+        on purpose, before the read or after it; that is noted as what the update has waited.
+        """
 
         def outcome(error: BaseException) -> Outcome:
             return "refused" if isinstance(error, LeaseLost) else "unknown"
 
-        with self._call("update", outcome, token=lease.token, value=self.owner):
-            await self._hands.update(kind, lease, self.key, self.owner, seconds, check)
+        with self._call("update", outcome, token=lease.token, value=self.owner, wait=asleep):
+            try:
+                await self._hands.update(kind, lease, self.key, self.owner, seconds, check)
+            except LeaseLost as lost:
+                if looked and not isinstance(lost, FencedOff):
+                    raise FencedOff(lost.key, lost.reason, token=lost.token, detail=lost.detail) from lost
+                raise
 
     async def operate(self, doing: Doing, *, ttl: float, wait: float, **options: Any) -> None:
         """Do something once for all who want it, or learn what came of it."""
@@ -148,10 +183,19 @@ class Turn:
                 raise
 
     async def end(self) -> None:
-        """Give back what is left, also after an interrupt or a cancellation, and note what was trusted."""
+        """Give back what is left, also after an interrupt or a cancellation, and note what was trusted.
+
+        All of it, even if there is another one meanwhile: what were left would be renewed for ever.
+        """
+        errors: list[BaseException] = []
         try:
             for held in list(self._held.values()):
-                await self.give(held.lease)
+                try:
+                    await self.give(held.lease)
+                except BaseException as error:
+                    errors.append(error)
+            if errors:  # a complaint rather than an interrupt
+                raise next((error for error in errors if isinstance(error, Exception)), errors[0])
         finally:
             for token, (since, until) in self._trust.items():
                 self._recorder.trusted(

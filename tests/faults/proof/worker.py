@@ -1,9 +1,9 @@
 """A worker process: ``python -m tests.faults.proof.worker '<config as JSON>'``.
 
 It takes turns in several threads or tasks, and does what it is told on its standard input: ``fork`` a child
-that tries to use what it inherited; ``cancel`` or ``interrupt`` some of the turns in the middle; ``stop``,
-which is also what the end of the input means. Errors that no fault explains are complaints: they are printed,
-and make the exit status `COMPLAINT`.
+that tries to use what it inherited; ``cancel`` or ``interrupt`` some of the turns in the middle; ``clock``,
+to tell what its clock shows; ``stop``, which is also what the end of the input means. Errors that no fault
+explains are complaints: they are printed, and make the exit status `COMPLAINT`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.faults.proof.client_clock import tell_clock
 from tests.faults.proof.records import BARE, FENCED, RAISED
 from tests.faults.proof.traffic import Habits
 
@@ -98,6 +99,12 @@ class _ErrorLog(logging.Handler):
 def under_faketime() -> bool:
     """Tell whether the wall clock of this process is what a file says."""
     return "faketime" in os.environ.get("LD_PRELOAD", "")
+
+
+def look_at_clock() -> None:
+    """Tell what our clock shows, if it is what a file says."""
+    if file := os.environ.get("FAKETIME_TIMESTAMP_FILE"):
+        tell_clock(Path(file))
 
 
 def impatient(url: str) -> str:

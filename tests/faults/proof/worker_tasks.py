@@ -18,7 +18,7 @@ from tests.faults.proof.hands import Doing, Updater, operation_of, pause
 from tests.faults.proof.recorder import Recorder
 from tests.faults.proof.records import OPERATION
 from tests.faults.proof.traffic import Traffic, settings
-from tests.faults.proof.worker import Complaints, Config, impatient, obey
+from tests.faults.proof.worker import Complaints, Config, impatient, look_at_clock, obey
 
 
 class TaskHands:
@@ -104,6 +104,7 @@ class Tasks:
             return pass_on
 
         commands = {
+            "clock": look_at_clock,
             "fork": self._fork,
             "cancel": in_loop(self._cancel),
             "interrupt": in_loop(self._cancel),

@@ -14,7 +14,7 @@ from tests.faults.proof.hands import ThreadHands, Updater, pause
 from tests.faults.proof.recorder import Recorder
 from tests.faults.proof.traffic import Traffic, settings
 from tests.faults.proof.turns import run
-from tests.faults.proof.worker import Complaints, Config, impatient, obey
+from tests.faults.proof.worker import Complaints, Config, impatient, look_at_clock, obey
 
 
 class Threads:
@@ -31,6 +31,7 @@ class Threads:
 
     def work(self) -> None:
         commands = {
+            "clock": look_at_clock,
             "fork": self._fork,
             "cancel": self._interrupt,
             "interrupt": self._interrupt,

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.faults.proof.fleet import Process
     from tests.faults.proof.stage import Stage
 
+MISSING = "missing:"  # so begins why a fault cannot be had on this machine, as it could on another one
+
 # What can be struck. Two faults of a pair strike different places, or different clients.
 CLIENT = "client"
 LOCK_SERVER = "lock server"

@@ -1,4 +1,4 @@
-"""Stops a client in the moment that matters most: while it holds a lease, or waits for an answer.
+"""Stops a client in the moment that matters most: while it holds a lease, or has read and not yet written.
 
 Most leases are short, so a client that is stopped at any moment mostly has none, and nothing comes of it.
 """
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.faults.proof.fleet import Process
 
 TAKES = ("acquire", "try", "reenter")
+MOMENTS = {"any": 30, "lease": 35, "update": 35}  # how many of a hundred are stopped when
 TAIL = 16384  # bytes: a lease that was taken before that is nearly over
 PATIENCE = 0.6  # seconds to wait for such a moment
 MOMENT = 0.01  # seconds between two tries
@@ -25,16 +26,31 @@ MOMENT = 0.01  # seconds between two tries
 
 def stop(scene: Scene, process: Process, dice: random.Random) -> str:
     """Stop a client, mostly with a lease in its hands; return what it had, for the record."""
-    any_moment = dice.random() < 0.3
+    wanted = dice.choices(list(MOMENTS), list(MOMENTS.values()))[0]
     path = scene.stage.folder / CALLS / f"{process.name}.jsonl"
-    deadline = time.monotonic() + (0 if any_moment else PATIENCE)
+    deadline = time.monotonic() + (0 if wanted == "any" else PATIENCE)
     while True:
         process.pause()
-        held = held_by(path)  # it is stopped: that is all that it has written, and it stays so
-        if held or time.monotonic() > deadline:
-            return f"it held {', '.join(sorted(held))}" if held else ""
+        # It is stopped: that is all that it has written, and it stays so.
+        held, updated = held_by(path), updated_by(path)
+        if (updated if wanted == "update" else held) or time.monotonic() > deadline:
+            had = f"it held {', '.join(sorted(held))}" if held else ""
+            return f"{had} and was updating {', '.join(sorted(updated))}" if updated else had
         process.go_on()
         time.sleep(MOMENT)
+
+
+def updated_by(path: Path) -> set[str]:
+    """Return the keys of resources that a process is about to update."""
+    asked: dict[int, str] = {}
+    for line in _tail(path):
+        what, number, fields = json.loads(line)
+        if what == "call":
+            if fields.get("kind") == "update":
+                asked[number] = fields["key"]
+            else:
+                asked.pop(number, None)
+    return set(asked.values())
 
 
 def held_by(path: Path) -> set[str]:

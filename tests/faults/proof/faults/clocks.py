@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.clock import boot_time
+from tests.faults.proof.client_clock import seen_wrong
 from tests.faults.proof.faults.base import CLIENT, DATABASE_CLOCK, Act, Fault
 from tests.faults.proof.faults.scene import Scene
 
@@ -21,12 +23,15 @@ if TYPE_CHECKING:
     from tests.faults.proof.stage import Stage
 
 AT_ITS_PACE = " x1.0"  # libfaketime keeps the last rate that it was told
+LONGEST_AWAY = 10.0  # seconds that a database is waited for: what else is wrong with it, others will tell
 RIGHT = f"+0{AT_ITS_PACE}"
 
 
 class OfClientClock(Fault):
+    """One client's clock is wrong. It is told to look at it, and the record says whether it saw that."""
+
     place = CLIENT
-    longest = 3.0
+    shortest, longest = 2.2, 3.2  # libfaketime looks at its file once in a second, or in two
     picky = 1
 
     def possible(self, stage: Stage) -> str | None:
@@ -44,12 +49,15 @@ class OfClientClock(Fault):
     def inject(self, scene: Scene, place: str, dice: random.Random) -> Iterator[Act]:
         with scene.client(dice, self.suits) as process:
             assert process.clock is not None
-            reading = self.reading(dice)
-            set_clock(process.clock, reading)
+            act = Act(process.name, self.reading(dice), again=lambda: process.send("clock"), every=0.2)
+            began = boot_time()
+            set_clock(process.clock, act.detail)
             try:
-                yield Act(process.name, reading)
+                yield act
             finally:
                 set_clock(process.clock, RIGHT)
+                seen = seen_wrong(process.clock, since=began)
+                act.detail += ", not seen" if seen is None else f", seen after {seen - began:.1f} s"
 
 
 class ClientClockJump(OfClientClock):
@@ -93,10 +101,13 @@ class DatabaseClockStep(Fault):
             yield Act(DATABASE_CLOCK, f"{seconds:+g} s")
         finally:
             scene.stage.step_database_clock(0)
+            # A database that another fault has stopped or killed looks at its clock only when it runs again,
+            # and what it had read before, it writes then: the step is not over any sooner.
+            scene.wait_for_an_answer(LONGEST_AWAY)
 
 
 def set_clock(file: Path, reading: str) -> None:
-    """Set a clock. At once: it is read all the time."""
+    """Set a clock. At once: half a file must not be read."""
     new = file.with_suffix(".new")
     new.write_text(reading)
     new.replace(file)

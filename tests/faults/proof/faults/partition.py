@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.faults.proof.faults.base import CLIENT, Act, Fault
+from tests.faults.proof.faults.base import CLIENT, MISSING, Act, Fault
 from tests.faults.proof.faults.namespaces import Cable, End, missing
 from tests.faults.proof.faults.scene import Scene
+from tests.faults.proof.fleet import wait_until
 
 if TYPE_CHECKING:
     from tests.faults.proof.fleet import Process
@@ -24,11 +25,14 @@ class PartitionClient(Fault):
 
     name = "partition a client"
     place = CLIENT
-    shortest, longest = 1.0, 3.0
+    # Longer than clients wait for an answer (`stage.HTTP_OPTIONS`), so that something fails. Not by far: what
+    # is under way arrives when the kernel tries again, up to 7 s later, and after longer ones 14 s later.
+    shortest, longest = 2.8, 5.0
     picky = 2
 
     def possible(self, stage: Stage) -> str | None:
-        return _missing()
+        why = _missing()
+        return f"{MISSING} {why}" if why else None
 
     def suits(self, scene: Scene, process: Process) -> bool:
         return scene.lives_apart(process)
@@ -53,7 +57,9 @@ def one_lives_apart(scene: Scene, dice: random.Random) -> Iterator[None]:
 
     with Cable(*ports) as cable:
         with scene.client(dice, needs_network) as process, cable.inside():
-            scene.apart = scene.exchange(process, "moved into a network of its own").name
+            new = scene.exchange(process, "moved into a network of its own")
+            scene.apart = new.name
+        wait_until(lambda: new.has_begun or not new.alive)  # else there would be nothing to cut off
         scene.cable = cable
         try:
             yield

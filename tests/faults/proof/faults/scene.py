@@ -111,17 +111,17 @@ class Scene:
                     raise
 
     def revive(self) -> None:
-        """Start the database if it has ended, or is about to, and return when it answers."""
-        deadline = time.monotonic() + PATIENCE
-        while not self.database_answers():
-            database = self.stage.database
-            if database is not None and not database.is_running:
-                database.kill()  # what its end has left behind
-                database.start()
-            elif time.monotonic() > deadline:
-                raise NotHealthy(f"{database or 'the file'} does not answer")
-            else:
-                time.sleep(0.05)
+        """Start what has ended of the database, or is about to, and return when it answers and commits."""
+        try:
+            self.stage.revive_database()
+        except Exception as error:  # of any of three drivers
+            raise NotHealthy(f"{self.stage.database or 'the file'} does not get up: {error}") from error
+
+    def wait_for_an_answer(self, seconds: float) -> None:
+        """Return when the database has answered, or has not for so long: whoever struck it heals it."""
+        deadline = time.monotonic() + seconds
+        while not self.database_answers() and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def wait_until_healthy(self) -> None:
         """Start what has ended, and wait until the database answers and the lock server is ready."""

@@ -66,7 +66,7 @@ class KillDatabase(OfDatabase):
         try:
             yield Act(DATABASE)
         finally:
-            database.start()
+            scene.revive()  # once its standby follows it again: until then it commits nothing
 
 
 class PauseDatabase(OfDatabase):
@@ -98,4 +98,7 @@ class PromoteStandby(OfDatabase):
     @contextmanager
     def inject(self, scene: Scene, place: str, dice: random.Random) -> Iterator[Act]:
         scene.stage.promote()
-        yield Act(DATABASE)
+        try:
+            yield Act(DATABASE)
+        finally:
+            scene.revive()  # its new standby, too

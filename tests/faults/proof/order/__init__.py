@@ -9,6 +9,7 @@ shown nothing.
     asked      requests, by attempt            clocks   the store's clock, seen from the processes'
     ledger     leases, holds and tickets, read from the audit; `steps` looks at each change of them
     tokens, agreement, beliefs, queues, updates     rules about what programs were told
+    refusals, leaving, troubles                     … about what they were refused, left behind, and suffered
     figures    what else is worth telling
 """
 
@@ -21,11 +22,14 @@ from tests.faults.proof.order import queues, updates
 from tests.faults.proof.order.agreement import Agreement
 from tests.faults.proof.order.asked import Asked, micros
 from tests.faults.proof.order.beliefs import Beliefs
-from tests.faults.proof.order.clocks import Clocks
+from tests.faults.proof.order.clocks import SLEWED, Clocks
 from tests.faults.proof.order.figures import count
+from tests.faults.proof.order.leaving import Leaving
+from tests.faults.proof.order.refusals import Refusals
 from tests.faults.proof.order.rules import Findings
 from tests.faults.proof.order.steps import Replay
 from tests.faults.proof.order.tokens import check_tokens
+from tests.faults.proof.order.troubles import check_troubles
 from tests.faults.proof.records import KINDS, Audit, History, Verdict
 
 
@@ -52,14 +56,25 @@ def _check(history: History) -> Verdict:
     keys = replay.keys
     check_tokens(history.calls, keys, findings)
     Agreement(history, keys, asked, clocks, findings).check()
+    Leaving(history, keys, asked, clocks, findings).check()
     Beliefs(history, keys, clocks, findings).check()
     queues.check_first_come(keys, asked, clocks, findings)
     queues.check_stuck(history, replay.line.stretches, asked.patience, clocks, findings)
+    Refusals(history, keys, asked, clocks, findings).check()
     updates.check_updates(history, findings)
     updates.check_operations(history, keys, findings)
+    check_troubles(history, findings)
     count(history, keys, findings)
     findings.figures["seconds of contradicting clocks"] = clocks.contradictions
-    return findings.verdict()
+    findings.figures["host's clock moved by, ms"] = round(clocks.moved * 1e3)
+    verdict = findings.verdict()
+    verdict.undecided += clocks.moved > SLEWED  # a run by a clock that somebody sets shows nothing
+    return verdict
+
+
+def idle(verdict: Verdict) -> list[str]:
+    """Return the rules that were applied to nothing, and so have shown nothing."""
+    return [name for name, applied in verdict.checked.items() if not applied]
 
 
 def _grants(history: History) -> Iterator[tuple[float, float, int]]:

@@ -8,8 +8,6 @@ from bisect import bisect_left
 from tests.faults.proof.order.clocks import Clocks
 from tests.faults.proof.records import Ask
 
-# Answers to an Acquire that end a ticket without a grant.
-_SENT_AWAY = frozenset({"Done", "Failed", "Deadlocked", "Refused", "NotHeld"})
 _WAITING = frozenset({"Queued", "waiting"})
 
 
@@ -21,16 +19,14 @@ def micros(seconds: float) -> int:
 class Attempt:
     """What became of one attempt, as its client knows."""
 
-    __slots__ = ("asked", "granted", "heard", "key", "let_go", "owner", "sent_away", "ttl", "waited")
+    __slots__ = ("asked", "granted", "key", "let_go", "owner", "ttl", "waited")
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.owner = ""
         self.asked = math.inf  # when it first asked for the lock
-        self.heard = -math.inf  # when it was answered last, whatever it was
         self.ttl = 0  # the longest that it asked for, in microseconds
         self.let_go = math.inf  # when it first asked to be rid of it: a release or a withdrawal
-        self.sent_away = False
         self.waited: list[tuple[float, float]] = []  # answers that it waits: when told, and asked; in order
         self.granted: list[Ask] = []
 
@@ -40,8 +36,9 @@ class Attempt:
         That is by the answer to the request that wrote it. If it may have been one or the next, the next.
         """
         waited = self.waited
-        place = bisect_left(waited, float(at), key=lambda each: clocks.latest(each[0]))
-        while place + 1 < len(waited) and clocks.earliest(waited[place + 1][1]) <= at:
+        by = at + clocks.stepped_by(at) * 1e6  # as late as it may have been, if the clock was behind
+        place = bisect_left(waited, by, key=lambda each: clocks.at(each[0])[1])
+        while place + 1 < len(waited) and clocks.at(waited[place + 1][1])[0] <= by:
             place += 1
         return waited[place][0] if place < len(waited) else math.inf
 
@@ -63,6 +60,14 @@ class Asked:
         for attempt in self.attempts.values():
             attempt.waited.sort()
 
+    def may_be_broken(self, key: str, token: int, at: int, clocks: Clocks) -> bool:
+        """Tell whether somebody had asked, by *at*, to break what is held under *token* (0: whatever is)."""
+        return any(
+            0 in (token, which) or token == which
+            for called, which in self.breaks.get(key, ())
+            if clocks.may_follow(at, called)
+        )
+
     def _add(self, ask: Ask) -> None:
         kind = ask.kind
         if ask.called > self.last:
@@ -76,8 +81,6 @@ class Asked:
         attempt = self.attempts.get(ask.attempt)
         if attempt is None:
             attempt = self.attempts[ask.attempt] = Attempt(ask.key)
-        if ask.outcome == "ok":
-            attempt.heard = max(attempt.heard, ask.returned)
         if kind == "Acquire":
             attempt.owner = ask.owner
             attempt.asked = min(attempt.asked, ask.called)
@@ -86,8 +89,6 @@ class Asked:
                 attempt.granted.append(ask)
             elif ask.answer in _WAITING:
                 attempt.waited.append((ask.returned, ask.called))
-            elif ask.answer in _SENT_AWAY:
-                attempt.sent_away = True
         elif kind == "Refresh":
             if ask.answer in _WAITING:
                 attempt.waited.append((ask.returned, ask.called))

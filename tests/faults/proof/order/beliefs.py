@@ -14,7 +14,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from tests.faults.proof.order import rules
-from tests.faults.proof.order.clocks import LARGEST, STEPPED, Clocks
+from tests.faults.proof.order.clocks import STEPPED, Clocks
 from tests.faults.proof.order.ledger import Key, Lease
 from tests.faults.proof.order.rules import Findings
 from tests.faults.proof.order.terms import PLAIN, Terms, fit
@@ -86,8 +86,9 @@ class Beliefs:
             return
         self._findings.check(rules.HONEST)
         earliest, _ = self._clocks.at(until)
-        if self._clocks.may_step(end) and end < max(hold.end for hold in lease.holds):
-            earliest -= LARGEST * 1e6  # it was given back, and when that was may be by the stepped clock
+        if end < max(hold.end for hold in lease.holds):
+            # It was given back, and when that was may be by the stepped clock.
+            earliest -= self._clocks.stepped_by(end) * 1e6
         if earliest > end:
             self._findings.violated(
                 rules.HONEST,

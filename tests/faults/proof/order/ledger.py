@@ -128,8 +128,11 @@ class Key:
         self.unfinished = 0  # rows since the last step
         self.lock_written = False  # in this step
         self.moved = False  # an end, in this step
+        self.told = False  # an outcome was written, in this step
         self.highest = 0  # token
         self.shut_until = 0
+        self.shut: list[tuple[int, int]] = []  # all such times: since, until
+        self.steps_at: list[int] = []  # when each step was written
         self.last_end = ""  # how the last lease ended, if no other has begun since
         self.free_since = 0  # from when on its head can be granted; 0: nobody waits
         self.head = 0  # number of that ticket

@@ -75,7 +75,10 @@ class Line:
         )
 
     def _check_kept(self, key: Key, ticket: Ticket, now: int) -> None:
-        """See that a ticket that goes and is not granted is dead, or leaves, or is told why."""
+        """See that a ticket that goes and is not granted is dead, or leaves, or is told why.
+
+        What its client hears later is no reason: it must be in the tables, with the step that removed it.
+        """
         self._findings.check(rules.KEPT)
         attempt = self._asked.attempts.get(ticket.attempt, STRANGER)
         if attempt is STRANGER and ticket.gone_at > self._last_asked:
@@ -84,10 +87,8 @@ class Line:
             self._findings.figures["tickets died"] += 1
         elif self._clocks.may_follow(ticket.gone_at, attempt.let_go):
             self._findings.figures["tickets withdrawn"] += 1
-        elif attempt.sent_away or (ticket.terms.operation and not key.tickets):
+        elif key.told and ticket.terms.operation:
             self._findings.figures["tickets told how it ended"] += 1  # all of an operation are told at once
-        elif self._clocks.may_follow(ticket.gone_at, attempt.heard):
-            self._findings.figures["tickets gone after their client"] += 1  # nobody was there to be told
         else:
             self._findings.violated(
                 rules.KEPT,

@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 from tests.faults.proof.order import rules
 from tests.faults.proof.order.asked import Asked
-from tests.faults.proof.order.clocks import LATE, Clocks
+from tests.faults.proof.order.clocks import Clocks
 from tests.faults.proof.order.ledger import Key, Lease, Ticket
 from tests.faults.proof.order.rules import Findings
 from tests.faults.proof.records import History
 
 GRACE = 1.0  # seconds after a fault, for connections to be made again
-FAIR = 8.0  # seconds beside heartbeats and claim windows: this looks for what is stuck, not for what is slow
+# Seconds that a machine may be busy with something else, beside heartbeats and claim windows. In 28 minutes
+# of traffic under faults, on two cores that did other things as well, nobody waited for longer than 1.4 s.
+FAIR = 1.0
 
 
 class Waiting(NamedTuple):
@@ -46,7 +48,7 @@ def check_first_come(keys: dict[str, Key], asked: Asked, clocks: Clocks, finding
         findings.check(rules.FIRST_COME, len(waiting))
         waiting.sort(key=lambda each: each.told)
         grants.sort(key=lambda each: each[0])
-        _compare(key, waiting, grants, clocks, findings)
+        _compare(key, waiting, grants, asked.patience, clocks, findings)
 
 
 def _alive(ticket: Ticket, key: Key, asked: Asked, clocks: Clocks) -> tuple[int, float]:
@@ -61,7 +63,12 @@ def _alive(ticket: Ticket, key: Key, asked: Asked, clocks: Clocks) -> tuple[int,
 
 
 def _compare(
-    key: Key, waiting: list[Waiting], grants: list[tuple[float, Lease]], clocks: Clocks, findings: Findings
+    key: Key,
+    waiting: list[Waiting],
+    grants: list[tuple[float, Lease]],
+    patience: float,
+    clocks: Clocks,
+    findings: Findings,
 ) -> None:
     """Go through grants in the order in which they were asked for, beside all who were waiting by then."""
     place = 0
@@ -72,11 +79,13 @@ def _compare(
             told, token, until, ticket = waiting[place]
             if token > last[0]:
                 last = token, ticket
-            if until > longest[0] and not clocks.steps(told, told + LATE):
+            # Until when a ticket lived, and when a lease was granted, is by the store's clock: if that is set
+            # meanwhile, they cannot be compared. A ticket that is not refreshed lives for its patience.
+            if until > longest[0] and not clocks.steps(told - patience, told + patience):
                 longest = until, ticket
             place += 1
         passed = last[1] if last[0] > lease.token else longest[1] if longest[0] > lease.granted_at else None
-        if passed is not None and not clocks.steps(called - LATE, called + LATE):
+        if passed is not None and not clocks.steps(called - patience, called + patience):
             findings.violated(
                 rules.FIRST_COME,
                 key.name,
@@ -93,24 +102,31 @@ def check_stuck(
     clocks: Clocks,
     findings: Findings,
 ) -> None:
-    """A lock that is free, with live tickets, is granted before long, while no fault is at work (P8)."""
-    names = ("heartbeat", "claim", "patience")
-    bound = FAIR + sum(float(history.run.settings.get(name, patience)) for name in names)
+    """A lock that is free, with live tickets, is granted before long, while no fault is at work (P8).
+
+    Who is first, and alive, asks again when the lease before it should end, or is told with its next
+    heartbeat; so no single one waits for long. If it dies instead, its patience is over and then it is the
+    next one's turn: which may not go on like that either.
+    """
+    heartbeat, claim, lives = (
+        float(history.run.settings.get(name, patience)) for name in ("heartbeat", "claim", "patience")
+    )
+    alone, together = FAIR + heartbeat + claim, FAIR + heartbeat + claim + lives
     faults = sorted(
         (clocks.roughly(fault.began), clocks.roughly(fault.ended + GRACE)) for fault in history.faults
     )
     longest = 0.0
     for key, waits in stretches:
-        findings.check(rules.NOT_STUCK)
-        waited = sum(_quiet(since, until, faults) for since, until in waits) / 1e6
-        longest = max(longest, waited)
-        if waited > bound:
+        findings.check(rules.NOT_STUCK, len(waits))
+        each = [_quiet(since, until, faults) / 1e6 for since, until in waits]
+        longest = max(longest, *each)
+        if max(each) > alone or sum(each) > together:
             findings.violated(
                 rules.NOT_STUCK,
                 key,
-                f"it was free from {waits[0][0]:.0f} to {waits[-1][1]:.0f}, and for {waited:.1f} s of"
-                " that without any fault somebody waited and nobody was granted it; the bound is"
-                f" {bound:.1f} s",
+                f"it was free from {waits[0][0]:.0f} to {waits[-1][1]:.0f}, and for {sum(each):.1f} s of"
+                " that without any fault somebody waited and nobody was granted it, one for"
+                f" {max(each):.1f} s; the bounds are {together:.1f} s and {alone:.1f} s",
             )
     findings.figures["longest wait for a free lock, ms"] = round(longest * 1e3)
 

@@ -48,6 +48,11 @@ NOTHING_LEFT = Rule(
     "P6",
     "what a refused call leaves in the tables ends within its ttl and patience",
 )
+LEFT = Rule(
+    "what is left is let go",
+    "P6",
+    "once the next turn has begun, nothing moves the end of a hold or a ticket of the one before",
+)
 RESOLVED = Rule(
     "unknown calls are resolved", "P6", "the tables tell whether a call without an answer was done"
 )
@@ -77,7 +82,15 @@ REPORTED = Rule(
     "operations",
     "whoever is told a result is told one that somebody who did it gave",
 )
+REASON = Rule(
+    "refusals have a reason",
+    "P8",
+    "who is told to wait or to go away has somebody before it whose lease or ticket is in its way",
+)
 NOT_STUCK = Rule("nothing stays stuck", "P8", "no live ticket waits for long for a lock that is free")
+SERVED = Rule("somebody is served", "P8", "when no fault is at work, somebody is answered all the time")
+GOES_ON = Rule("everybody goes on", "P8", "no thread of a process that lives is without a call for long")
+CAUSE = Rule("errors have a cause", "P8", "who is told of an error is told so while a fault explains it")
 ADDS_UP = Rule(
     "the books add up", "the protocol's ninth invariant", "a lock's row counts its tickets and its holds"
 )

@@ -71,10 +71,15 @@ class Turn:
         else:
             with_answer("lost", token=call.token)
 
-    def refresh(self) -> None:
-        """Keep the ticket alive."""
-        with_answer = self._story.ask("Refresh", self.call.key, self.attempt, patience=PATIENCE)
-        with_answer("waiting" if self._story.tables.refresh(self.call.key, self.attempt) else "gone")
+    def refresh(self, *, settles: bool = True) -> None:
+        """Keep the ticket alive, and have the store look who is next."""
+        story, key = self._story, self.call.key
+        with_answer = story.ask("Refresh", key, self.attempt, patience=PATIENCE)
+        if settles:
+            story.tables.settle(key)
+        held = self.attempt in story.tables.locks[key].holds
+        waits = story.tables.refresh(key, self.attempt)
+        with_answer("handed" if held else "waiting" if waits else "gone")
 
     def release(self, *, lost: bool = False) -> None:
         story, call = self._story, self.call
@@ -140,7 +145,8 @@ class Story:
         """Ask for a lock, and wait for it if need be."""
         terms = fields.pop("terms", None)
         self._attempts += 1
-        fields = {"ttl": 1.0, "wait": 2.0, "mode": (terms or {}).get("mode", "exclusive"), **fields}
+        wanted = {"mode": (terms or {}).get("mode", "exclusive"), "take": (terms or {}).get("take", 1)}
+        fields = {"ttl": 1.0, "wait": 2.0, **wanted, **fields}
         number = self.call(fields.pop("kind", "acquire"), key, owner, **fields)
         turn = Turn(self, number, f"attempt-{self._attempts}", json.dumps(terms) if terms else "")
         turn.ask(lost=lost)

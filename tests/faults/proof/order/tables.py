@@ -98,6 +98,11 @@ class Tables:
         self._write(key)
         return hold is not None
 
+    def settle(self, key: str) -> None:
+        """See whether a lease has ended, and who is next."""
+        self._settle(key)
+        self._write(key)
+
     def refresh(self, key: str, attempt: str) -> bool:
         for ticket in self.locks[key].tickets.values():
             if ticket.attempt == attempt:

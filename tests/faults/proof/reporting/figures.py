@@ -7,10 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tests.faults.proof.records import BARE, FENCED, RAISED, History, Injected, Run, Verdict, Violation
+from tests.faults.proof.faults.base import MISSING
+from tests.faults.proof.records import FENCED, RAISED, History, Injected, Run, Verdict, Violation
 from tests.faults.proof.reporting.latencies import Latency, latencies
 from tests.faults.proof.reporting.leases import BootTimes, Lease, Takeover, leases, takeovers
 from tests.faults.proof.reporting.unknowns import Resolved, resolve
+from tests.faults.proof.reporting.updates import Updates, count_updates
 
 OUTCOMES = ("ok", "refused", "unknown")
 CALL_KINDS = ("acquire", "try", "reenter", "release", "update", "operate")
@@ -41,16 +43,6 @@ class FaultClass:
     @property
     def pairs(self) -> int:
         return sum(one.pair != 0 for one in self.injected)
-
-
-@dataclass(frozen=True, slots=True)
-class Updates:
-    """Acknowledged updates of one kind of resource, and how many of them are not there in the end."""
-
-    kind: str
-    acknowledged: int
-    refused: int
-    lost: int
 
 
 @dataclass(slots=True)
@@ -106,6 +98,16 @@ class Figures:
         return sum(self.undecided.values())
 
     @property
+    def impossible(self) -> dict[str, str]:
+        """Which kinds of faults could not be had, and why."""
+        return dict(self.run.settings.get("impossible", {}))
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Those of them that could be had on another machine."""
+        return {name: why for name, why in self.impossible.items() if why.startswith(MISSING)}
+
+    @property
     def held(self) -> bool:
         return not self.trouble
 
@@ -136,7 +138,7 @@ def count(history: History, verdicts: Sequence[Verdict], missed: Sequence[str] =
         classes=_classes(history.faults),
         pairs=len({one.pair for one in history.faults} - {0}),
         excused=[one for one in history.faults if one.excuses],
-        updates=[_updates(history, kind) for kind in (FENCED, RAISED, BARE)],
+        updates=count_updates(history),
         latencies=latencies(history),
         columns=_columns(history, taken, began, ended),
         leases=found,
@@ -161,7 +163,7 @@ def _trouble(figures: Figures) -> list[str]:
         trouble.append(f"{lost:,} acknowledged fenced update{'s' * (lost != 1)} lost")
     if not figures.total or not any(rule.applied for rule in figures.rules):
         trouble.append("nothing was checked")
-    trouble += [f"not enough {goal}" for goal in figures.missed]
+    trouble += figures.missed
     return trouble
 
 
@@ -198,7 +200,8 @@ def _rules(verdict: Verdict) -> list[Rule]:
     by_rule: dict[str, list[Violation]] = {}
     for violation in verdict.violations:
         by_rule.setdefault(violation.rule, []).append(violation)
-    names = dict.fromkeys([*verdict.checked, *by_rule])
+    # First what is no rule of the checker's: other violations may follow from a run that went wrong itself.
+    names = dict.fromkeys([*(name for name in by_rule if name not in verdict.checked), *verdict.checked])
     return [
         Rule(verdict.checker, name, verdict.checked.get(name, 0), tuple(by_rule.get(name, ())))
         for name in names
@@ -210,14 +213,6 @@ def _classes(faults: Iterable[Injected]) -> list[FaultClass]:
     for one in sorted(faults, key=lambda one: one.began):
         by_name.setdefault(one.fault, []).append(one)
     return [FaultClass(name, tuple(injected)) for name, injected in by_name.items()]
-
-
-def _updates(history: History, kind: str) -> Updates:
-    stored = {key: set(values) for key, values in history.resources.items()}
-    mine = [call for call in history.calls if call.kind == "update" and call.key.partition(":")[0] == kind]
-    acknowledged = [call for call in mine if call.outcome == "ok"]
-    lost = sum(call.value not in stored.get(call.key, ()) for call in acknowledged)
-    return Updates(kind, len(acknowledged), sum(call.outcome == "refused" for call in mine), lost)
 
 
 def _columns(history: History, taken: Iterable[Takeover], began: float, ended: float) -> Columns:

@@ -16,6 +16,7 @@ from tests.faults.proof.reporting.tables import (
     calls_table,
     checks_table,
     faults_table,
+    impossible,
     injections,
     latencies_table,
     told_table,
@@ -51,7 +52,11 @@ def run_page(history: History, verdicts: Sequence[Verdict], missed: Sequence[str
         ),
         _section("How long it took", latencies_table(figures), words.explained(words.LATENCIES)),
         _section(
-            "What was done to it", faults_table(figures), injections(figures), words.explained(words.FAULTS)
+            "What was done to it",
+            faults_table(figures),
+            injections(figures),
+            impossible(figures),
+            words.explained(words.FAULTS),
         ),
         _section(
             "What this does not show",
@@ -96,7 +101,7 @@ def _head(figures: Figures) -> Markup:
         ("when", date(figures.when) if figures.when else "not known"),
         ("traffic and faults", duration(figures.ended - figures.began)),
         ("versions", ", ".join(f"{name} {version}" for name, version in run.versions.items()) or "not known"),
-        *((name, str(value)) for name, value in sorted(run.settings.items())),
+        *((name, str(value)) for name, value in sorted(run.settings.items()) if name != "impossible"),
     ]
     return element(
         "header",

@@ -125,16 +125,23 @@ def updates_table(figures: Figures) -> Markup:
             class_="wide",
         )
         mark = element("td", "✕ " if bad else None, said, class_="number bad" if bad else "number")
-        rows.append([names[each.kind], each.acknowledged, each.refused, mark, bar])
+        by_guard = each.fenced_off if each.kind != BARE else "–"
+        rows.append([names[each.kind], each.acknowledged, each.refused, by_guard, mark, bar])
     head = [
         "what protects the data",
         "acknowledged",
         "refused",
+        "of them by the guard itself",
         "lost",
         f"share of the acknowledged ones, up to {scale:.0%}",
     ]
     caption = "Acknowledged updates that are not there in the end"
-    return table(head, rows, caption=caption, numbers=(1, 2, 3))
+    bare = next(each for each in figures.updates if each.kind == BARE)
+    if bare.lost:
+        caption += (
+            f". Of the control's, {bare.planned:,} by a planned sleep, {bare.by_fault:,} by faults alone"
+        )
+    return table(head, rows, caption=caption, numbers=(1, 2, 3, 4))
 
 
 def latencies_table(figures: Figures) -> Markup:
@@ -195,6 +202,17 @@ def faults_table(figures: Figures) -> Markup:
     head = ["fault", "injections", "seconds", "of them in pairs"]
     caption = f"{counted(len(figures.classes), 'kind')} of faults, {counted(figures.pairs, 'pair')}"
     return table(head, rows, caption=caption, numbers=range(1, 4))
+
+
+def impossible(figures: Figures) -> Markup:
+    """Return which kinds of faults could not be had, and why; on another machine some could be."""
+    if not figures.impossible:
+        return Markup()
+    rows: list[list[Inside]] = [
+        [name, element("b", why) if name in figures.missing else why]
+        for name, why in sorted(figures.impossible.items(), key=lambda each: each[0] not in figures.missing)
+    ]
+    return table(["fault", "why not"], rows, caption="What could not be had here")
 
 
 def injections(figures: Figures) -> Markup:

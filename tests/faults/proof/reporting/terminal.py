@@ -79,7 +79,14 @@ def _rest(figures: Figures) -> list[str]:
         for kind, name in ((FENCED, "fenced"), (RAISED, "raised"), (BARE, "without a fence"))
     ]
     bare = by_kind[BARE]
-    lines = [_fact("lost", ", ".join(said) + f" ({share(bare.lost, bare.acknowledged)})")]
+    why = f": {bare.planned:,} by a planned sleep, {bare.by_fault:,} by faults alone" if bare.lost else ""
+    lines = [_fact("lost", ", ".join(said) + f" ({share(bare.lost, bare.acknowledged)}){why}")]
+    refused = [
+        f"fenced {by_kind[FENCED].refused:,} ({by_kind[FENCED].fenced_off:,} by the fence itself)",
+        f"raised {by_kind[RAISED].refused:,} ({by_kind[RAISED].fenced_off:,} by the resource itself)",
+        f"without a fence {bare.refused:,}",
+    ]
+    lines.append(_fact("refused", ", ".join(refused)))
     for each in figures.latencies:
         times = {"median": each.median, "99 %": each.p99, "longest": each.longest}
         said_times = "   ".join(f"{name} {duration(seconds):>7}" for name, seconds in times.items())
@@ -88,7 +95,12 @@ def _rest(figures: Figures) -> list[str]:
     lines.append(_fact("faults", f"{counted(injected, 'injection')}, {counted(figures.pairs, 'pair')}"))
     names = [f"{each.name} {len(each.injected)}" for each in figures.classes]
     lines += _filled("", names, rows=4)
-    return lines
+    lines += [_fact("MISSING", f"{name}: {why}") for name, why in figures.missing.items()]
+    reasons: dict[str, list[str]] = {}
+    for name, why in figures.impossible.items():
+        if name not in figures.missing:
+            reasons.setdefault(why, []).append(name)
+    return lines + [_fact("not here", f"{', '.join(names)}: {why}") for why, names in reasons.items()]
 
 
 def _filled(title: str, words: list[str], rows: int) -> list[str]:
