@@ -40,6 +40,7 @@ test: lint servers ## run everything CI runs
 	$(BIN)/coverage run --data-file=.coverage.core -m pytest -q tests/unit
 	$(BIN)/coverage report --data-file=.coverage.core --include='src/holdfast/core/*' --fail-under=100
 	$(BIN)/python -m pytest -q -n 3 tests --ignore tests/unit
+	$(BIN)/python -m tests.faults.proof --quick --seed 1 --folder build/proof
 	$(BIN)/python -m tests.mutants.run --tested
 
 servers: $(READY) ## install the database servers that tests start (Debian, as root), unless they are there

@@ -297,7 +297,7 @@ SELECT a.place
            place INT PATH '$.place', lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
            ttl BIGINT PATH '$.ttl')) AS a
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
- WHERE find_in_set(a.place, @holdfast_due) AND l.expires_at = @holdfast_now + a.ttl;
+ WHERE find_in_set(a.place, @holdfast_due) AND l.expires_at = @holdfast_now + a.ttl AND l.expires_at > @holdfast_now;
 COMMIT;
 
 -- name: waited_for

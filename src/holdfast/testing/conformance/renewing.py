@@ -34,6 +34,13 @@ class Renewing:
         assert ask.renew("a-1", token, now=101.0, ttl=10.0) == LeaseAnswer("held", expires_in=59.0)
         assert isinstance(ask.acquire("b-1", now=159.0), Busy)
 
+    def test_a_ttl_of_0_only_asks(self, ask: Asker) -> None:
+        """Of a lease that is not to be renewed, when a signal says that something happened to it."""
+        token = ask.take("a-1", now=100.0).token
+        assert ask.renew("a-1", token, now=104.0, ttl=0.0) == LeaseAnswer("held", expires_in=6.0)
+        assert ask.look(now=104.0).expires_in == 6.0
+        assert ask.renew("a-1", token, now=110.0, ttl=0.0) == LeaseAnswer("lost", why="expired")
+
     def test_an_expired_lease_cannot_be_renewed(self, ask: Asker) -> None:
         """R3: even if nobody took over. Its holder may have stopped trusting it."""
         token = ask.take("a-1", now=100.0).token
