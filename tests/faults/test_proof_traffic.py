@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -423,3 +424,26 @@ def test_a_complaint_of_a_worker_is_raised(stage: Any) -> None:
     fleet.start()
     with pytest.raises(FleetFailed, match="SchemaMismatch"):
         fleet.stop()
+
+
+def test_nobody_is_inside_of_sqlite_when_a_program_forks(tmp_path: Path) -> None:
+    """Else a mutex of SQLite's may stay locked in the child for ever."""
+    file = resources.connect(f"sqlite:///{tmp_path}/data.db")
+    began, forked = threading.Event(), []
+
+    def fork() -> None:
+        began.set()
+        with resources.REST.kept():
+            forked.append(file.connection.in_transaction)
+
+    thread = threading.Thread(target=fork)
+    with file.transaction():
+        thread.start()
+        began.wait()
+        thread.join(0.2)
+        assert not forked
+    thread.join()
+    assert forked == [False]
+    with file.transaction():  # and afterwards others go on
+        pass
+    file.close()

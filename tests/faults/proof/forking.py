@@ -16,6 +16,7 @@ from holdfast.leases import BaseLease
 from tests.faults.proof.hands import ThreadHands, Updater
 from tests.faults.proof.recorder import Recorder
 from tests.faults.proof.records import PLAIN
+from tests.faults.proof.resources import REST
 from tests.faults.proof.traffic import Habits, Traffic
 from tests.faults.proof.turns import run
 from tests.faults.proof.worker import COMPLAINT, MARK, Complaints
@@ -35,7 +36,8 @@ def fork(
 
     For a thread of its own.
     """
-    pid = os.fork()
+    with REST.kept():
+        pid = os.fork()
     if pid == 0:
         _be_a_child(list(leases.values()), recorder, client, seed)
     deadline = boot_time() + PATIENCE + 5.0

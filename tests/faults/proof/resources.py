@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -70,12 +71,58 @@ def statements(dialect: str) -> list[str]:
     return [each for each in TABLES[dialect].split(";") if each.strip()]
 
 
+class Rest:
+    """Keeps updates and forks apart.
+
+    A thread that is inside of SQLite when another one forks may have one of its mutexes, which then stays
+    locked in the child for ever. The library sees to its own connections; these are the program's.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._busy = 0
+        self._wanted = False
+
+    @contextmanager
+    def disturbed(self) -> Iterator[None]:
+        """Be inside of SQLite, but not while somebody forks."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._wanted)
+            self._busy += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Fork, while nobody is."""
+        with self._changed:
+            self._wanted = True
+            # Not for ever: an interrupt may have hit where nobody counts back.
+            self._changed.wait_for(lambda: not self._busy, 2 * PATIENCE)
+            try:
+                yield  # with the mutex, so that in the child nobody else has it
+            finally:
+                self._wanted = False
+                self._changed.notify_all()
+
+
+REST: Final = Rest()
+
+
 class Resources:
     """A connection to the resources at *url*, for one thread at a time."""
 
     def __init__(self, url: str) -> None:
         self.dialect = urlsplit(url).scheme
-        self.connection = _connect(url)
+        with self._at_work():
+            self.connection = _connect(url)
+
+    def _at_work(self) -> AbstractContextManager[None]:
+        return REST.disturbed() if self.dialect == "sqlite" else nullcontext()
 
     @property
     def alive(self) -> bool:
@@ -101,14 +148,15 @@ class Resources:
     def transaction(self) -> Iterator[None]:
         """Begin, and commit at the end. Whatever fails, the connection is of no more use: close it."""
         assert self.connection is not None, "closed: connect again"
-        try:
-            # SQLite: whoever reads first and writes then would fail if somebody wrote in between.
-            self.run("BEGIN IMMEDIATE" if self.dialect == "sqlite" else "BEGIN")
-            yield
-            self.run("COMMIT")
-        except BaseException:
-            self.close()
-            raise
+        with self._at_work():
+            try:
+                # SQLite: whoever reads first and writes then would fail if somebody wrote in between.
+                self.run("BEGIN IMMEDIATE" if self.dialect == "sqlite" else "BEGIN")
+                yield
+                self.run("COMMIT")
+            except BaseException:
+                self.close()
+                raise
 
 
 def connect(url: str) -> Resources:
