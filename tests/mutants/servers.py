@@ -300,8 +300,8 @@ SERVER_MUTANTS = (
         MYSQL,
         (
             (
-                " WHERE find_in_set(a.place, @holdfast_due) AND l.expires_at = @holdfast_now + a.ttl;",
-                " WHERE find_in_set(a.place, @holdfast_due);",
+                " WHERE find_in_set(a.place, @holdfast_due) AND l.expires_at = @holdfast_now + a.ttl AND",
+                " WHERE find_in_set(a.place, @holdfast_due) OR",
             ),
         ),
         ON_MYSQL.format("an_expired_lease_cannot_be_renewed"),

@@ -47,7 +47,7 @@ CONFIG = """
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", "3xx", 401, 403, 404, 409, 410, 413, 429, "5xx"]
 [checks.negative_data_rejection]
-expected-statuses = [400, 401, 403, 404, 406, 413, 422, 428]
+expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429, "5xx"]
 """
 
 
