@@ -209,6 +209,24 @@ def test_a_lock_can_be_taken_with_the_commit(place, locks, connection):
     lease.release()
 
 
+def test_a_lock_can_be_taken_with_the_commit_as_the_first_thing_of_all(tmp_path):
+    """An async client opens its file when it first needs it."""
+
+    async def play() -> None:
+        locks = AsyncHoldfast(url)
+        with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+            connection.execute("BEGIN")
+            lease = await locks.acquire("k", within=connection)
+            connection.execute("COMMIT")
+        await lease.release()
+        await locks.close()
+
+    file = tmp_path / "locks.db"
+    url = f"sqlite:///{file}"
+    Holdfast(url).close()  # its tables are there
+    asyncio.run(play())
+
+
 def test_a_grant_that_is_rolled_back_is_lost(locks, connection):
     lease = locks.acquire("account:7", within=connection, ttl=0.3)
     connection.rollback()

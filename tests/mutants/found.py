@@ -53,6 +53,13 @@ FOUND_MUTANTS = (
         "::test_what_was_committed_is_told_even_if_the_request_fails_afterwards",
     ),
     Mutant(
+        "sqlite: a file that was not opened yet is another one",
+        "Fencing",
+        "stores/sqlite/store.py",
+        (("if not self._database.id:", "if False:"),),
+        "tests/clients/test_fencing.py::test_a_lock_can_be_taken_with_the_commit_as_the_first_thing_of_all",
+    ),
+    Mutant(
         "sqlite: who is refused a fence waits for those who wait for it",
         "P8, Fencing",
         "stores/sqlite/store.py",

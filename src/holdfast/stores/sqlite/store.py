@@ -215,6 +215,8 @@ class SQLiteStore:
 
     def store_id(self) -> str:
         """Return what tells this file from all others."""
+        if not self._database.id:  # else not by a question: somebody may wait there for whoever asks us
+            self.open()
         return self._database.id
 
     def _look(self, request: Acquire | Fence, fetch: Callable[[str, dict[str, Any]], list[Row]]) -> LockRow:
