@@ -15,13 +15,16 @@ START ?= 0
 STORE ?= both
 FLEET ?= locks
 
+CHECKED := api clients conformance simulation
+EXTENT  ?= full
+
 STORES ?= sqlite,postgres,mariadb
 SEED   ?=
 PROOF_SECONDS ?=
 PROOF  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo show test servers lint simulate explore proof mutants bench clean
+.PHONY: help run demo show check test core full rotation pythons servers lint simulate explore proof mutants bench clean
 
 help: ## show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,13 +38,25 @@ demo: $(SERVER) ## the same with lively traffic to watch in the dashboard, on a 
 show: ## watch real processes contend for a lock in the terminal; needs nothing but Python
 	@PYTHONPATH=src $(PYTHON) -m holdfast demo
 
-test: lint servers ## run everything CI runs
+check: lint core ## the inner loop: style, types, and each test once on what needs no server
+	$(BIN)/python -m pytest -q -n 3 --extent quick --ignore-glob='*/test_http_*' $(addprefix tests/,$(CHECKED))
+
+test: lint core servers ## what a contributor and CI need: also database servers, processes, the lock server, the page
+	$(BIN)/python -m pytest -q -n 4 --extent usual tests --ignore tests/unit
+
+core: $(READY)
 	$(BIN)/coverage erase
 	$(BIN)/coverage run --data-file=.coverage.core -m pytest -q tests/unit
 	$(BIN)/coverage report --data-file=.coverage.core --include='src/holdfast/core/*' --fail-under=100
-	$(BIN)/python -m pytest -q -n 3 tests --ignore tests/unit
-	$(BIN)/python -m tests.faults.proof --quick --seed 1 --folder build/proof
-	$(BIN)/python -m tests.mutants.run --tested
+
+full: lint servers ## every test on every store, by threads and by tasks; EXTENT=2/6 for a part of what test leaves out
+	$(BIN)/python -m pytest -q -n 4 --extent $(EXTENT) tests
+
+rotation: $(READY) servers ## the part of the longer checks that is this commit's turn, as in CI; TURN=3 for another
+	$(BIN)/python -m tests.rotation
+
+pythons: $(READY) ## the tests that need no server on the other Pythons we claim, wherever they are found
+	$(BIN)/python -m tests.pythons
 
 servers: $(READY) ## install the database servers that tests start (Debian, as root), unless they are there
 	@missing="$$($(BIN)/python -m tests.servers)"; \

@@ -18,6 +18,7 @@ import pytest
 
 import holdfast
 from holdfast.stores import _BUILT_IN
+from tests.extent import pytest_addoption, pytest_collection_modifyitems  # noqa: F401
 from tests.servers import fixtures
 from tests.servers.fixtures import (  # noqa: F401
     mariadb_database,

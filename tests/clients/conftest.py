@@ -31,24 +31,3 @@ def stage(request: pytest.FixtureRequest, url: str) -> Iterator[Stage]:
     stage = Stage(request.param, url)
     yield stage
     stage.end()
-
-
-# What these are about is in the plans, and in what both kinds of clients share. Waiting, keeping, losing,
-# closing and cancelling is what each kind does in its own way: that is asked both ways everywhere.
-ONE_WAY = (
-    *("test_bad_input", "test_cluster", "test_electing", "test_every", "test_guarded", "test_operations"),
-    *("test_taking", "test_terms", "test_watching"),
-)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Ask some things one way on each server, to save time; on memory and SQLite both ways."""
-    spared = {item for item in items if _is_spared(item)}
-    if spared:
-        config.hook.pytest_deselected(items=list(spared))
-        items[:] = [item for item in items if item not in spared]
-
-
-def _is_spared(item: pytest.Item) -> bool:
-    other_way = "[async-postgres" in item.name or "[sync-mariadb" in item.name
-    return other_way and item.path.name.startswith(ONE_WAY)

@@ -5,15 +5,17 @@ A check that fails has caught something only if it failed as checks do: what doe
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import re
 import subprocess
-import sys
 import threading
 import uuid
 from pathlib import Path
 
 from tests.mutants.planting import ROOT, CannotPlant
+from tests.mutants.warm import Warm
 from tests.servers import MariaDBServer, PostgresServer
 from tests.servers.fixtures import LENT
 from tests.servers.scratch import RUN
@@ -30,12 +32,6 @@ OPTIONS = ("-x", "-q", "--tb=short", "-p", "no:cacheprovider")
 # A statement that the database does not understand, or a name that Python does not, would fail any test.
 NOT_EVEN_RUNS = re.compile(
     r"error that holdfast does not expect|^E +(?:Syntax|Name|Import|Attribute|Type)Error", re.MULTILINE
-)
-RUN_MODULE = (
-    "import runpy, sys, holdfast;"
-    "assert holdfast.__file__.startswith(sys.argv[1]), 'not the copy';"
-    "sys.argv = sys.argv[2:];"
-    "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
 )
 
 
@@ -127,19 +123,19 @@ def python(
     timeout: float = TIMEOUT,
 ) -> tuple[int, str]:
     """Run a module on a copy of the source; return its exit code, and what it said."""
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_MODULE, str(source), module, *arguments],
+    return warm().run(
+        source,
+        module,
+        *arguments,
         cwd=ROOT,
-        # Plugins that were installed for other tests take longer to load than most tests take.
-        env={
-            **os.environ,
-            "PYTHONPATH": str(source),
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            **(environment or {}),
-        },
-        capture_output=True,
-        text=True,
+        environment={**os.environ, **(environment or {})},
         timeout=timeout,
-        check=False,
     )
-    return done.returncode, done.stdout + done.stderr
+
+
+@functools.cache
+def warm() -> Warm:
+    """Return the process that all checks are forked from; it ends with this one."""
+    process = Warm()
+    atexit.register(process.close)
+    return process

@@ -3,7 +3,8 @@
 Each mutant names the test that has to fail, or the seed of the simulation that has to find it. If a seed does
 not find it any more, the others are tried, and then the unit tests and the conformance suites on memory and
 SQLite. Fails if a mutant survives or cannot be planted any more, and if the checks fail without any mutant,
-which is not looked at again with ``--tested``. Words on the command line choose mutants by their names.
+which is not looked at again with ``--tested``. Words on the command line choose mutants by their names,
+``--part=2/6`` the second of six parts.
 
 Which other layers of the tests would have noticed is another question: see `layers`, or say ``--layers``.
 """
@@ -52,7 +53,7 @@ REMOTE_MUTANTS = (
     + FOUND_MUTANTS_ON_SERVERS
 )
 SERVERS = ("postgres", "mariadbd")
-TESTED, LAYERS = "--tested", "--layers"
+TESTED, LAYERS, PART = "--tested", "--layers", "--part="
 PARTS = 4  # of the named tests, without any mutant
 WORKERS = (os.cpu_count() or 1) + 1  # some of the tests wait for what does not come any more
 
@@ -70,9 +71,13 @@ def main(words: list[str]) -> int:
 
         return layers.main([word for word in words if word != LAYERS])
     tested = TESTED in words  # a moment ago, without any mutant
-    words = [word for word in words if word != TESTED]
+    part, parts = next(
+        (map(int, word[len(PART) :].split("/")) for word in words if word.startswith(PART)), (1, 1)
+    )
+    words = [word for word in words if word != TESTED and not word.startswith(PART)]
     known = LOCAL_MUTANTS + (REMOTE_MUTANTS if servers_are_there() else ())
     chosen = [mutant for mutant in known if not words or any(word in mutant.name for word in words)]
+    chosen = chosen[part - 1 :: parts]
     if not chosen:
         print("there is no such mutant")
         return 1
