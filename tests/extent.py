@@ -19,6 +19,7 @@ import argparse
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -32,7 +33,7 @@ NEEDS_A_SERVER = {"postgres_server", "mariadb_server"}
 # What these are about is the same whatever the store is: it is asked of those that need no server.
 OF_THE_CLIENT = ("test_bad_input", "test_guarded", "test_lock_order", "test_every_limits", "test_several")
 # What these are about is the store's own: it is asked of each, one way.
-OF_THE_STORE = ("test_failover", "test_fencing", "test_servers_", "test_sqlite")
+OF_THE_STORE = ("test_failover", "test_fencing", "test_memory", "test_servers_", "test_sqlite")
 
 EXTENTS = ("quick", "usual", "full")
 PART = re.compile(r"([1-9]\d*)/([1-9]\d*)")
@@ -46,6 +47,12 @@ def _extent(text: str) -> str:
     if text not in EXTENTS and not PART.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r} is neither {', '.join(EXTENTS)} nor a part such as 2/6")
     return text
+
+
+def first(usual: int, values: Iterable[Any]) -> list[Any]:
+    """Return *values* for a parameter of which only the first ones belong to the usual extent."""
+    values = list(values)
+    return values[:usual] + [pytest.param(value, marks=pytest.mark.full) for value in values[usual:]]
 
 
 @pytest.hookimpl(trylast=True)

@@ -80,12 +80,16 @@ def test_what_is_the_clients_own_needs_no_server_and_what_is_the_stores_own_is_a
 
 
 def test_tests_that_differ_by_something_else_are_different_questions() -> None:
-    items = [item("test_a", "3", store) for store in STORES] + [item("test_a", "4", store) for store in STORES]
+    items = [item("test_a", "3", store) for store in STORES] + [
+        item("test_a", "4", store) for store in STORES
+    ]
     assert {pair[0] for pair in values(choose(items, "quick"))} == {"3", "4"}
 
 
 def test_everything_has_its_turn() -> None:
-    turns = [" ".join(word for words in rotation.steps(turn).values() for word in words) for turn in range(12)]
+    turns = [
+        " ".join(word for words in rotation.steps(turn).values() for word in words) for turn in range(12)
+    ]
     for part in range(1, rotation.MATRIX_PARTS + 1):
         assert any(f"--extent {part}/{rotation.MATRIX_PARTS} " in turn for turn in turns)
     for part in range(1, rotation.MUTANT_PARTS + 1):

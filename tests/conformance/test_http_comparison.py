@@ -13,6 +13,7 @@ from holdfast.testing.compare import compare
 from holdfast.testing.conformance import CLIENT
 from holdfast.testing.serving import ServerThread, settled
 from tests.conformance.serving import settings
+from tests.extent import first
 
 SEEDS = 3
 STEPS = 200
@@ -31,7 +32,7 @@ def compare_behind(url: str, history, seed: int, about) -> None:
 
 @pytest.mark.parametrize("history", ["all", "notable"])
 @pytest.mark.parametrize("about", ["locks", "cluster"])
-@pytest.mark.parametrize("seed", range(2000, 2000 + SEEDS))
+@pytest.mark.parametrize("seed", first(1, range(2000, 2000 + SEEDS)))
 class TestAServerAnswersAsMemoryDoes:
     def test_over_memory(self, history, seed: int, about) -> None:
         compare_behind(f"memory://compared-{history}-{seed}-{about}", history, seed, about)
