@@ -9,13 +9,11 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from holdfast.errors import SettingsError
+from holdfast.stores.base import Awaits
 from holdfast.stores.sql.run import Row
-
-if TYPE_CHECKING:
-    import asyncio
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
@@ -35,15 +33,15 @@ class Caller(Protocol):
         """Raise `SettingsError` unless what we do here will last until they commit."""
 
 
-def caller(connection: Any, database: str, loop: asyncio.AbstractEventLoop | None = None) -> Caller:
-    """Return *connection* as a `Caller`, if it is one to *database*. *loop* runs an asyncio driver's."""
-    found = any_caller(connection, loop)
+def caller(connection: Any, database: str, awaits: Awaits | None = None) -> Caller:
+    """Return *connection* as a `Caller`, if it is one to *database*. *awaits* is for asyncio drivers'."""
+    found = any_caller(connection, awaits)
     if found.database != database:
         raise SettingsError(f"a connection to {found.database} has no part in locks that are in {database}")
     return found
 
 
-def any_caller(connection: Any, loop: asyncio.AbstractEventLoop | None = None) -> Caller:
+def any_caller(connection: Any, awaits: Awaits | None = None) -> Caller:
     """Return *connection* as a `Caller`, whatever its database."""
     kind = type(connection)
     names = {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in kind.__mro__}
@@ -59,10 +57,10 @@ def any_caller(connection: Any, loop: asyncio.AbstractEventLoop | None = None) -
         return _SQLAlchemy(connection.connection())
     if "sqlalchemy.Connection" in names:
         return _SQLAlchemy(connection)
-    if loop is not None and "psycopg.AsyncConnection" in names:
-        return _AsyncPsycopg(connection, loop)
-    if loop is not None and names & {"sqlalchemy.AsyncConnection", "sqlalchemy.AsyncSession"}:
-        return _AsyncSQLAlchemy(connection, loop)
+    if awaits is not None and "psycopg.AsyncConnection" in names:
+        return _AsyncPsycopg(connection, awaits)
+    if awaits is not None and names & {"sqlalchemy.AsyncConnection", "sqlalchemy.AsyncSession"}:
+        return _AsyncSQLAlchemy(connection, awaits)
     raise SettingsError(
         f"{kind.__module__}.{kind.__name__} is no connection that holdfast knows; give it one of psycopg,"
         " sqlite3, PyMySQL, mysqlclient or SQLAlchemy"
@@ -194,13 +192,13 @@ class _SQLAlchemy:
 
 
 class _AsyncPsycopg:
-    """An asyncio driver's connection, used from a thread: its coroutines run in their own loop."""
+    """An asyncio driver's connection, used from a thread: what it awaits is awaited elsewhere."""
 
     database = "postgresql"
 
-    def __init__(self, connection: Any, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connection: Any, awaits: Awaits) -> None:
         self._connection = connection
-        self._loop = loop
+        self._awaits = awaits
         self._changed = 0
 
     def execute(self, statement: str, parameters: dict[str, Any], /) -> list[Row]:
@@ -212,7 +210,7 @@ class _AsyncPsycopg:
                 self._changed = cursor.rowcount
                 return _plain(await cursor.fetchall()) if cursor.description else []
 
-        rows: list[Row] = _in_loop(run(), self._loop)
+        rows: list[Row] = self._awaits(run)
         return rows
 
     def changed(self) -> int:
@@ -224,11 +222,11 @@ class _AsyncPsycopg:
 
 
 class _AsyncSQLAlchemy:
-    """SQLAlchemy's asyncio connection, whose synchronous side is used in its own loop."""
+    """SQLAlchemy's asyncio connection, whose synchronous side is used where it is awaited."""
 
-    def __init__(self, connection: Any, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connection: Any, awaits: Awaits) -> None:
         self._connection = connection
-        self._loop = loop
+        self._awaits = awaits
         self._changed = 0
         self.database = self._inside(lambda caller: caller.database)
 
@@ -248,14 +246,9 @@ class _AsyncSQLAlchemy:
         self._inside(lambda caller: caller.check())
 
     def _inside(self, work: Callable[[Caller], Any]) -> Any:
-        running = self._connection.run_sync(lambda connection: work(any_caller(connection)))
-        return _in_loop(running, self._loop)
-
-
-def _in_loop(coroutine: Any, loop: asyncio.AbstractEventLoop) -> Any:
-    import asyncio  # whoever has a loop has imported it
-
-    return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+        return self._awaits(
+            lambda: self._connection.run_sync(lambda connection: work(any_caller(connection)))
+        )
 
 
 def _formatted(statement: str) -> str:
