@@ -17,7 +17,15 @@ import sqlalchemy
 from psycopg.rows import dict_row
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from holdfast import AsyncHoldfast, Holdfast, Lease, LeaseLost, SettingsError, raise_token
+from holdfast import (
+    AsyncHoldfast,
+    Holdfast,
+    Lease,
+    LeaseLost,
+    SettingsError,
+    StoreMisconfigured,
+    raise_token,
+)
 from holdfast.stores.sql.options import split_url
 from tests.clients.support import QUICK
 
@@ -232,6 +240,10 @@ def test_an_encoding_that_lacks_a_keys_characters_is_refused(postgres_locks: str
             with locks.hold("東") as lease, pytest.raises(SettingsError, match=r"client_encoding.*UTF8"):
                 lease.fence(theirs)
             theirs.rollback()
+        with locks.hold("Zoë", owner="東") as lease:
+            with pytest.raises(StoreMisconfigured, match=r"client_encoding.*UTF8"):
+                lease.release(within=connection)
+            connection.rollback()
     engine.dispose()
     with (
         Holdfast(postgres_locks, settings=QUICK) as locks,
