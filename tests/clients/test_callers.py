@@ -57,6 +57,11 @@ def all_work(locks: Holdfast, connection: Any, key: str = KEY) -> None:
     assert state(locks, key) == "free"
 
 
+def over(driver: str, url: str) -> str:
+    scheme, rest = split_url(url)[0].split("://")
+    return f"{scheme}+{driver}://{rest}"
+
+
 def fence(locks: Holdfast, lease: Lease, connection: Any) -> None:
     lease.fence(connection)
 
@@ -281,6 +286,12 @@ def test_a_character_set_that_means_other_keys_is_refused(mariadb_locks: str) ->
                 for ask in ASKS:
                     with pytest.raises(SettingsError, match="utf8mb4"):
                         ask(locks, lease, connection)
+        engine = sqlalchemy.create_engine(
+            f"{over('pymysql', mariadb_locks)}?ssl_disabled=true&charset=latin1"
+        )
+        with engine.connect() as theirs, pytest.raises(SettingsError, match="utf8mb4"):
+            lease.fence(theirs)
+        engine.dispose()
         lease.release()
         with closing(connect(mariadb_locks)) as connection:
             all_work(locks, connection)
@@ -330,11 +341,6 @@ def test_a_table_that_takes_two_keys_for_one_is_refused(fences: Any) -> None:
 
 
 # SQLAlchemy over others.
-
-
-def over(driver: str, url: str) -> str:
-    scheme, rest = split_url(url)[0].split("://")
-    return f"{scheme}+{driver}://{rest}"
 
 
 def test_psycopg2_below_sqlalchemy_is_as_good_as_any(postgres_locks: str) -> None:

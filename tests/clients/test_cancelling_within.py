@@ -205,18 +205,20 @@ def test_a_cancelled_release_is_what_the_transaction_makes_of_it(postgres_locks:
             AsyncHoldfast(postgres_locks, settings=QUICK) as locks,
             lent("psycopg", postgres_locks, watch) as theirs,
         ):
-            lease = await locks.acquire(KEY, ttl=0.6, owner="me", on_lost=told.append)
+            lease = await locks.acquire(KEY, ttl=60, owner="me", on_lost=told.append)
             watch.cancel_at = await count(watch, release(locks, lease, theirs.connection), theirs.connection)
 
             assert await watch.run(release(locks, lease, theirs.connection))
             await theirs.connection.rollback()
             before = lease._kept.trusted_until
+            locks._keeping.hurry(lease._kept.grant.attempt)
             while lease._kept.trusted_until == before:  # it is renewed
                 await asyncio.sleep(0.01)
             lease.check()
 
             assert await watch.run(release(locks, lease, theirs.connection))
             await theirs.connection.commit()
+            locks._keeping.hurry(lease._kept.grant.attempt)
             while lease.held:
                 await asyncio.sleep(0.01)
             await lease.release()  # the transaction has done it, which is what was wanted
