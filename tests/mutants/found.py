@@ -60,13 +60,6 @@ FOUND_MUTANTS = (
         "tests/clients/test_fencing.py::test_a_lock_can_be_taken_with_the_commit_as_the_first_thing_of_all",
     ),
     Mutant(
-        "sqlite: a caller's transaction reads before it writes",
-        "Fencing",
-        "stores/sqlite/store.py",
-        (('            theirs.execute(SQL.lock_row, {"key": ""})\n', ""),),
-        "tests/clients/test_callers.py::test_who_writes_at_the_same_moment_is_not_in_the_way[release]",
-    ),
-    Mutant(
         "sqlite: what a caller's connection makes of rows is taken as it is",
         "Fencing",
         "stores/sql/callers.py",

@@ -180,9 +180,6 @@ class SQLiteStore:
         """Answer *request* inside the caller's transaction, which becomes the file's only writer."""
         theirs = caller(connection, "sqlite", awaits)
         try:
-            theirs.check()
-            # Before the first read: who has read cannot write any more once another has written.
-            theirs.execute(SQL.lock_row, {"key": ""})
             # Whoever is concerned would find nothing yet: they learn of it by their heartbeat.
             answer, _ = within.answer(theirs, request, self, self._level)
         except errors.HoldfastError:
