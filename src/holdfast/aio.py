@@ -17,6 +17,7 @@ from holdfast.aio_cluster import ClusterMethods
 from holdfast.aio_leases import AsyncHold, AsyncLease
 from holdfast.aio_operations import AsyncOperation, run_once
 from holdfast.aio_several import AsyncHoldAll
+from holdfast.aio_within import Lender
 from holdfast.client import BaseClient, Wish
 from holdfast.clock import boot_time
 from holdfast.core import keys
@@ -51,6 +52,7 @@ from holdfast.options import (
     refuse_computed_key,
 )
 from holdfast.stdlock import AsyncLock
+from holdfast.stores.base import Awaits
 
 if TYPE_CHECKING:
     from holdfast.scheduling.running import OnError
@@ -401,13 +403,19 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
         return asyncio.get_running_loop().run_in_executor(self._worker, function, *args)
 
     async def _within(self, connection: Any, request: Request[A]) -> A:
-        """Ask inside a caller's transaction: in this thread, as they do, or with their driver in our loop."""
+        """Ask inside a caller's transaction: in this thread, as they do, or by their driver in this task."""
         self._check_open()
         if not inspect.iscoroutinefunction(getattr(connection, "execute", None)):
             return self._store.execute_within(connection, request)
-        loop = asyncio.get_running_loop()
-        asking = loop.run_in_executor(None, self._store.execute_within, connection, request, loop)
-        return await asyncio.shield(asking)
+        lender = Lender()
+        return await lender.lend(functools.partial(self._ask_within, connection, request, lender.wait_for))
+
+    def _ask_within(self, connection: Any, request: Request[A], awaits: Awaits) -> A:
+        try:
+            return self._store.execute_within(connection, request, awaits)
+        finally:
+            if self._closed:
+                self._store.close()  # asking has opened it again
 
     async def _run(self, plan: Plan[T], within: Any = None) -> T:
         """Do what a plan wants, step by step, in this task. *within*: a transaction to acquire in."""
@@ -440,7 +448,7 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
             return done.value  # type: ignore[no-any-return]
         except BaseException:
             if self._client is client:  # else we are a forked child, and it is the parent's
-                await self._abandon(plan)
+                await self._abandon(plan, waits=within is None)
             raise
         finally:
             self._stop_waiting(waiting)
@@ -460,15 +468,21 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
             if self._keeping.waits(attempt):
                 self._keeping.leave(attempt)
 
-    async def _abandon(self, plan: Plan[Any]) -> None:
-        """Let a plan undo what it did, even if we are cancelled once more meanwhile."""
+    async def _abandon(self, plan: Plan[Any], *, waits: bool) -> None:
+        """Let a plan undo what it did, even if we are cancelled once more meanwhile.
+
+        Nobody *waits* for what was to be part of a caller's transaction: that may have the row locked until
+        the caller has heard of this and ended it, which undoes it as well.
+        """
         if plan.gi_frame is None:  # type: ignore[attr-defined]
             return  # it is over: it raised the error itself
         if not self._store.traits.blocking:
             self._last_wish(plan)
             return
         # Not a task: when a loop ends it cancels all of them, and a last wish must not be cancelled.
-        await asyncio.shield(self._in_worker(self._last_wish, plan))
+        undoing = self._in_worker(self._last_wish, plan)
+        if waits:
+            await asyncio.shield(undoing)
 
     def _last_wish(self, plan: Plan[Any]) -> None:
         try:

@@ -5,6 +5,8 @@ the highest token it was shown, in a table of its own, and it must be shown ours
 check of the writes alone still loses updates.
 
     CREATE TABLE holdfast_fences (resource VARCHAR(255) PRIMARY KEY, token BIGINT NOT NULL);
+
+On MySQL and MariaDB the column is ``resource VARBINARY(1020)``: their text takes ``A`` and ``a`` for one.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 
 from holdfast.errors import LeaseLost, SettingsError
 from holdfast.leases import BaseLease
-from holdfast.stores.sql.callers import any_caller
+from holdfast.stores.sql.callers import Caller, any_caller
 
 TABLE = "holdfast_fences"
 
@@ -31,7 +33,7 @@ _RAISE = """
 INSERT INTO {table} (resource, token) VALUES (:resource, :token)
     ON DUPLICATE KEY UPDATE token = greatest(token, :token)
 """
-_RAISED = "SELECT token FROM {table} WHERE resource = :resource AND token = :token FOR UPDATE"
+_RAISED = "SELECT resource, token FROM {table} WHERE resource = :resource FOR UPDATE"
 
 
 def raise_token(
@@ -50,11 +52,22 @@ def raise_token(
     theirs.check()
     parameters = {"resource": lease.key if resource is None else resource, "token": lease.token}
     if theirs.database == "mysql":
-        theirs.execute(_RAISE.format(table=table), parameters)
-        raised = theirs.execute(_RAISED.format(table=table), parameters)
+        raised = _raise_on_mysql(theirs, table, parameters)
     else:
-        raised = theirs.execute(_UPSERT.format(table=table), parameters)
+        raised = bool(theirs.execute(_UPSERT.format(table=table), parameters))
     if not raised:
         raise LeaseLost(
             lease.key, "taken over", token=lease.token, detail="the resource has seen a newer token"
         )
+
+
+def _raise_on_mysql(theirs: Caller, table: str, parameters: dict[str, Any]) -> bool:
+    theirs.execute(_RAISE.format(table=table), parameters)
+    found = theirs.execute(_RAISED.format(table=table), parameters)
+    named = found[0][0] if found else "what it was cut to"
+    if named != parameters["resource"]:  # by its collation, or the length of the column
+        raise SettingsError(
+            f"{table} takes {parameters['resource']!r} and {named!r} as one:"
+            f" ALTER TABLE {table} MODIFY resource VARBINARY(1020) NOT NULL"
+        )
+    return bool(found[0][1] == parameters["token"])

@@ -31,6 +31,7 @@ class BaseLease:
         self._wish = wish
         self._forks = identity.forks
         self._released = False
+        self._left_to_transaction = False
         self._outcome: Outcome | None = None  # of an operation, to be told when it is released
 
     @property
@@ -176,11 +177,13 @@ class BaseLease:
         """Return the release to be made part of a transaction."""
         self._check_ours_to_release()
         self.check()
+        # Now, because we may not hear of it: whoever is cancelled can commit all the same.
+        self._kept.leaving = True
         return Release(self.key, self._kept.grant.attempt, self.token, self._kept.grant.retire)
 
     def _left(self) -> None:
         """Note that it is released once the transaction commits; the keeper renews until it is gone."""
-        self._kept.leaving = True
+        self._left_to_transaction = True
 
     def _leave_to_transaction(self, client: BaseClient) -> bool:
         """At the end of a block: leave the rest to the transaction that was to release it, if there is one.
@@ -188,7 +191,7 @@ class BaseLease:
         If that is rolled back later, the lease ends with its ttl.
         """
         self._notice_fork()
-        if not self._kept.leaving or self._released or self._forks != identity.forks:
+        if not self._left_to_transaction or self._released or self._forks != identity.forks:
             return False
         client._keeping.drop(self._kept.grant.attempt)  # noqa: SLF001
         self._released = True

@@ -60,6 +60,13 @@ FOUND_MUTANTS = (
         "tests/clients/test_fencing.py::test_a_lock_can_be_taken_with_the_commit_as_the_first_thing_of_all",
     ),
     Mutant(
+        "sqlite: what a caller's connection makes of rows is taken as it is",
+        "Fencing",
+        "stores/sql/callers.py",
+        (("sqlite3.Cursor(self._connection)", "self._connection.cursor()"),),
+        "tests/clients/test_callers.py::test_what_a_file_makes_of_rows_and_text_does_not_matter[bytes-<lambda>]",
+    ),
+    Mutant(
         "sqlite: who is refused a fence waits for those who wait for it",
         "P8, Fencing",
         "stores/sqlite/store.py",

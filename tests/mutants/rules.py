@@ -215,8 +215,8 @@ RULES_MUTANTS_ON_SERVERS = (
         BASE,
         (
             (
-                "from collections.abc import Callable, Sequence\n",
-                "import time\nfrom collections.abc import Callable, Sequence\n",
+                "from collections.abc import Awaitable, Callable, Sequence\n",
+                "import time\nfrom collections.abc import Awaitable, Callable, Sequence\n",
             ),
             (
                 "return None if now is None else micros(now)",

@@ -26,6 +26,8 @@ ON_MYSQL = "tests/conformance/test_mysql.py::TestMySQL::test_{}"
 MYSQL_ROWS = "tests/conformance/test_mysql_rows.py::test_{}"
 MYSQL_SIGNALS = "tests/conformance/test_mysql_signals.py::test_{}"
 FENCING = "tests/clients/test_fencing.py::test_{}"
+CALLERS = "tests/clients/test_callers.py::test_{}"
+CANCELLING_WITHIN = "tests/clients/test_cancelling_within.py::test_{}"
 STANDBY = "tests/faults/test_failover.py::test_a_cancelled_wait_for_the_standby_is_not_a_yes[{}]"
 
 PG_NOW = "coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
@@ -698,12 +700,49 @@ SERVER_MUTANTS = (
         "a resource elsewhere takes an older token (mysql)",
         "3, 11, P4",
         "fencing.py",
+        (('return bool(found[0][1] == parameters["token"])', "return True"),),
+        FENCING.format("a_token_is_raised_on_a_resource_elsewhere[mariadb]"),
+    ),
+    Mutant(
+        "a table elsewhere takes two keys for one (mysql)",
+        "Fencing",
+        "fencing.py",
+        (('if named != parameters["resource"]:', "if False:"),),
+        CALLERS.format("a_table_that_takes_two_keys_for_one_is_refused"),
+    ),
+    Mutant(
+        "mysql: a caller's connection may speak any character set",
+        "Fencing",
+        "stores/sql/callers.py",
+        (("        self._check_characters()\n", ""),),
+        CALLERS.format("a_character_set_that_means_other_keys_is_refused"),
+    ),
+    Mutant(
+        "postgres: what a caller's pipeline has not answered yet is nothing",
+        "Fencing",
+        "stores/sql/callers.py",
+        (("with self._at_once():\n                cursor", "if True:\n                cursor"),),
+        CALLERS.format("a_pipeline_is_as_good_as_any_connection"),
+    ),
+    Mutant(
+        "a cancelled task leaves a thread at work on the caller's connection",
+        "P4, Fencing",
+        "aio_within.py",
         (
             (
-                "WHERE resource = :resource AND token = :token FOR UPDATE",
-                "WHERE resource = :resource FOR UPDATE",
+                "self._loop.call_soon_threadsafe(self._want, act, answer)",
+                "return asyncio.run_coroutine_threadsafe(act(), self._loop).result()",
             ),
         ),
-        FENCING.format("a_token_is_raised_on_a_resource_elsewhere[mariadb]"),
+        CANCELLING_WITHIN.format(
+            "after_a_cancellation_nothing_runs_on_the_callers_connection[release-psycopg]"
+        ),
+    ),
+    Mutant(
+        "a cancelled release that is committed is a loss",
+        "Fencing, Losing",
+        "leases.py",
+        (("        self._kept.leaving = True\n", ""),),
+        CANCELLING_WITHIN.format("a_cancelled_release_is_what_the_transaction_makes_of_it"),
     ),
 )

@@ -6,19 +6,19 @@ methods. Stores know `holdfast.core` and one driver, never each other and never 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from holdfast import errors
 from holdfast.core.data import data
 from holdfast.core.events import HistoryLevel
 from holdfast.core.requests import MOST_SHOWN, Client, Request, Signal
 
-if TYPE_CHECKING:
-    import asyncio
-
 A = TypeVar("A")
 Listener = Callable[[Signal], None]
+
+# Has something awaited in the task that a thread works for, and returns what came of it.
+Awaits = Callable[[Callable[[], Awaitable[Any]]], Any]
 
 # For how long an ended attempt is remembered, in microseconds: longer than any statement can be late. A
 # break is remembered until the holder will have asked, however rarely it renews.
@@ -92,12 +92,10 @@ class Store(Protocol):
         *groups* they are durable all at once, which costs as much as one by itself.
         """
 
-    def execute_within(
-        self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None
-    ) -> A:
+    def execute_within(self, connection: Any, request: Request[A], awaits: Awaits | None = None) -> A:
         """Answer a `Fence`, `Release` or `Acquire` inside the transaction that is open on *connection*.
 
-        It takes effect when the caller commits. *loop* runs the coroutines of an asyncio driver's connection.
+        It takes effect when the caller commits. *awaits* awaits what an asyncio driver's connection is told.
         Raise `SettingsError` if that cannot be: not this database, no transaction, or a store without any.
         """
 

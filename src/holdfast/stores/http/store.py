@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
 from holdfast import errors
@@ -18,7 +18,7 @@ from holdfast.core.cluster import Assign, Claim, Heartbeat, Join, Offer, Offered
 from holdfast.core.data import replace
 from holdfast.core.requests import Acquire, Client, Renew, Renewed, Request, Signal, Withdraw
 from holdfast.core.wire_asked import Asked
-from holdfast.stores.base import Listener, StoreOptions, Traits, one_by_one
+from holdfast.stores.base import Awaits, Listener, StoreOptions, Traits, one_by_one
 from holdfast.stores.http.answers import answer_of, error_of, server_of
 from holdfast.stores.http.connections import Connection, Unsent
 from holdfast.stores.http.message import Head, Reply
@@ -27,9 +27,6 @@ from holdfast.stores.http.streams import SignalStream
 from holdfast.stores.http.tokens import AccessTokens
 from holdfast.stores.http.underway import Underway
 from holdfast.stores.pool import Pool
-
-if TYPE_CHECKING:
-    import asyncio
 
 A = TypeVar("A")
 
@@ -127,9 +124,7 @@ class HTTPStore:
         """Have the server answer one after the other. It puts what many clients ask into groups by itself."""
         return one_by_one(self, requests)
 
-    def execute_within(
-        self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None
-    ) -> A:
+    def execute_within(self, connection: Any, request: Request[A], awaits: Awaits | None = None) -> A:
         """Refuse: the server's database is not the caller's."""
         raise errors.SettingsError(
             "a lock server has no transactions to be part of: use the lease's token with guard(), or connect"

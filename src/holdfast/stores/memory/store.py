@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from holdfast.core import cluster as c
 from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess
@@ -33,7 +33,7 @@ from holdfast.core.requests import (
     addressed,
 )
 from holdfast.errors import SettingsError
-from holdfast.stores.base import Listener, StoreOptions, Traits, one_by_one
+from holdfast.stores.base import Awaits, Listener, StoreOptions, Traits, one_by_one
 from holdfast.stores.memory.access import Admitting
 from holdfast.stores.memory.acquiring import Acquiring
 from holdfast.stores.memory.assigning import Assigning
@@ -46,9 +46,6 @@ from holdfast.stores.memory.renewing import Renewing
 from holdfast.stores.memory.state import Post, World
 from holdfast.stores.memory.surveying import Surveying
 from holdfast.stores.memory.sweeping import Sweeping
-
-if TYPE_CHECKING:
-    import asyncio
 
 A = TypeVar("A")
 
@@ -141,9 +138,7 @@ class MemoryStore(
         """Answer *requests* one after the other."""
         return one_by_one(self, requests)
 
-    def execute_within(
-        self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None
-    ) -> A:
+    def execute_within(self, connection: Any, request: Request[A], awaits: Awaits | None = None) -> A:
         """Refuse: there are no transactions in memory."""
         raise SettingsError(
             "memory:// has no transactions to be part of; use a database, or the token itself"

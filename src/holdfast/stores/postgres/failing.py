@@ -40,6 +40,11 @@ _MEANINGS: tuple[tuple[str, type[errors.StoreError], str], ...] = (
         errors.StoreMisconfigured,
         "the user lacks a privilege; grant what docs/howto/postgresql.md lists",
     ),
+    (
+        "22P05",
+        errors.StoreMisconfigured,
+        "the connection's client_encoding lacks a character that is in the tables; set it to UTF8",
+    ),
     ("42703", errors.SchemaMismatch, "a column is missing: the tables are of another version"),
     ("XX001", errors.StoreCorrupt, "a table is damaged; look at the server's log"),
     ("XX002", errors.StoreCorrupt, "an index is damaged; reindex it"),

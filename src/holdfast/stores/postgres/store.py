@@ -154,11 +154,20 @@ class PostgresStore(ServerStore):
 
     def _translate(self, error: Exception) -> errors.HoldfastError | None:
         cause = getattr(error, "orig", error)  # SQLAlchemy wraps what the driver raised
-        if not isinstance(cause, psycopg.Error):
+        if isinstance(cause, UnicodeEncodeError):  # nothing was sent
+            return errors.SettingsError(
+                f"the connection's client_encoding ({cause.encoding}) has no"
+                f" {cause.object[cause.start : cause.end]!r}; set it to UTF8"
+            )
+        if isinstance(cause, psycopg.Error):
+            state = cause.sqlstate
+        elif type(cause).__module__.startswith("psycopg2."):
+            state = getattr(cause, "pgcode", None)
+        else:
             return None
-        if cause.sqlstate is None:
+        if state is None:
             return failing.lost(str(cause), unknown=False)
-        return failing.translate(cause.sqlstate, str(cause))
+        return failing.translate(state, str(cause))
 
     def _queue_fast(self, request: Acquire) -> tuple[Queued, bool] | None:
         if not self._at_read_committed:

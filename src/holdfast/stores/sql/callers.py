@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
+from typing import Any, Protocol
 
 from holdfast.errors import SettingsError
+from holdfast.stores.base import Awaits
 from holdfast.stores.sql.run import Row
-
-if TYPE_CHECKING:
-    import asyncio
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
@@ -35,15 +34,15 @@ class Caller(Protocol):
         """Raise `SettingsError` unless what we do here will last until they commit."""
 
 
-def caller(connection: Any, database: str, loop: asyncio.AbstractEventLoop | None = None) -> Caller:
-    """Return *connection* as a `Caller`, if it is one to *database*. *loop* runs an asyncio driver's."""
-    found = any_caller(connection, loop)
+def caller(connection: Any, database: str, awaits: Awaits | None = None) -> Caller:
+    """Return *connection* as a `Caller`, if it is one to *database*. *awaits* is for asyncio drivers'."""
+    found = any_caller(connection, awaits)
     if found.database != database:
         raise SettingsError(f"a connection to {found.database} has no part in locks that are in {database}")
     return found
 
 
-def any_caller(connection: Any, loop: asyncio.AbstractEventLoop | None = None) -> Caller:
+def any_caller(connection: Any, awaits: Awaits | None = None) -> Caller:
     """Return *connection* as a `Caller`, whatever its database."""
     kind = type(connection)
     names = {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in kind.__mro__}
@@ -59,16 +58,18 @@ def any_caller(connection: Any, loop: asyncio.AbstractEventLoop | None = None) -
         return _SQLAlchemy(connection.connection())
     if "sqlalchemy.Connection" in names:
         return _SQLAlchemy(connection)
-    if loop is not None and "psycopg.AsyncConnection" in names:
-        return _AsyncPsycopg(connection, loop)
-    if loop is not None and names & {"sqlalchemy.AsyncConnection", "sqlalchemy.AsyncSession"}:
-        return _AsyncSQLAlchemy(connection, loop)
+    if awaits is not None and "psycopg.AsyncConnection" in names:
+        return _AsyncPsycopg(connection, awaits)
+    if awaits is not None and names & {"sqlalchemy.AsyncConnection", "sqlalchemy.AsyncSession"}:
+        return _AsyncSQLAlchemy(connection, awaits)
     raise SettingsError(
         f"{kind.__module__}.{kind.__name__} is no connection that holdfast knows; give it one of psycopg,"
         " sqlite3, PyMySQL, mysqlclient or SQLAlchemy"
     )
 
 
+IDLE = 0  # libpq's status of a connection that is in no transaction
+DRIVERS = {"pysqlite", "psycopg", "psycopg_async", "psycopg2", "pymysql", "mysqldb"}  # below SQLAlchemy
 NO_TRANSACTION = "there is no transaction to be part of: begin one first, or turn autocommit off"
 
 
@@ -80,13 +81,18 @@ class _SQLite:
         self._changed = 0
 
     def execute(self, statement: str, parameters: dict[str, Any], /) -> list[Row]:
-        # Python begins transactions by itself before UPDATE, but not before SELECT.
-        cursor = self._connection.execute(statement, parameters)
+        import sqlite3
+
+        # Python begins transactions by itself before UPDATE, but not before SELECT. Rows are tuples of text
+        # and numbers, whatever the connection is set to make of them.
+        cursor = sqlite3.Cursor(self._connection)
+        theirs, self._connection.text_factory = self._connection.text_factory, str
         try:
-            rows = [tuple(row) for row in cursor.fetchall()]
+            rows: list[Row] = cursor.execute(statement, parameters).fetchall()
             self._changed = cursor.rowcount
             return rows
         finally:
+            self._connection.text_factory = theirs
             cursor.close()
 
     def changed(self) -> int:
@@ -94,7 +100,9 @@ class _SQLite:
 
     def check(self) -> None:
         connection = self._connection
-        begins = getattr(connection, "autocommit", -1) is False or connection.isolation_level is not None
+        legacy = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, the only way there was before Python 3.12
+        autocommit = getattr(connection, "autocommit", legacy)
+        begins = autocommit is False or (autocommit == legacy and connection.isolation_level is not None)
         if not connection.in_transaction and not begins:
             raise SettingsError(NO_TRANSACTION)
 
@@ -108,12 +116,17 @@ class _Formatted(ABC):
 
     def execute(self, statement: str, parameters: dict[str, Any], /) -> list[Row]:
         with self._cursor() as cursor:
-            cursor.execute(_formatted(statement), parameters)
+            with self._at_once():
+                cursor.execute(_formatted(statement), parameters)
             self._changed = cursor.rowcount
             return _plain(cursor.fetchall()) if cursor.description else []
 
     def changed(self) -> int:
         return self._changed
+
+    def _at_once(self) -> AbstractContextManager[Any]:
+        """Return a block at whose end the answer is there."""
+        return nullcontext()
 
     @abstractmethod
     def _cursor(self) -> Any:
@@ -124,46 +137,78 @@ class _Psycopg(_Formatted):
     database = "postgresql"
 
     def _cursor(self) -> Any:
-        from psycopg.rows import tuple_row
+        return _cursor_of(self._connection)
 
-        return self._connection.cursor(row_factory=tuple_row)
+    def _at_once(self) -> AbstractContextManager[Any]:
+        in_pipeline: bool = self._connection.info.pipeline_status
+        # One inside of theirs: it ends when all has been answered.
+        return self._connection.pipeline() if in_pipeline else nullcontext()
 
     def check(self) -> None:
-        if self._connection.autocommit and self._connection.info.transaction_status == 0:  # idle
-            raise SettingsError(NO_TRANSACTION)
+        if self._connection.autocommit:
+            with self._at_once():  # else nobody knows what a pipeline has begun
+                pass
+            if self._connection.info.transaction_status == IDLE:
+                raise SettingsError(NO_TRANSACTION)
 
 
-class _PyMySQL(_Formatted):
+class _MySQL(_Formatted):
+    """What goes for all drivers of MySQL and MariaDB."""
+
     database = "mysql"
 
+    def check(self) -> None:
+        if not self._in_transaction():
+            raise SettingsError(NO_TRANSACTION)
+        self._check_characters()
+
+    @abstractmethod
+    def _in_transaction(self) -> bool:
+        """Tell whether there is a transaction, or one begins with the next statement."""
+
+    def _check_characters(self) -> None:
+        """See that text arrives as it is, there and back: in another character set a key is another key."""
+        with suppress(UnicodeEncodeError, self._connection.Error):
+            if self.execute(_ARRIVES, {"text": TEXT}) == [(HEXED, HEXED, "utf8mb4")]:
+                return
+        raise SettingsError(
+            "keys do not arrive on this connection as they are: its character sets are"
+            f" {', '.join(map(str, self.execute(_SETS, {})[0]))} (client, connection, results). Connect with"
+            " charset='utf8mb4', and leave it at that"
+        )
+
+
+TEXT = "Aé東🔒"  # of one to four bytes
+HEXED = TEXT.encode().hex().upper()
+# Nothing in the answer is of that text, names of columns included: a driver that fails to decode an answer is
+# out of step with the server from then on.
+_ARRIVES = "SELECT hex(:text) AS a, hex(CONVERT(:text USING utf8mb4)) AS b, @@character_set_results AS c"
+_SETS = "SELECT @@character_set_client, @@character_set_connection, @@character_set_results"
+
+
+class _PyMySQL(_MySQL):
     def _cursor(self) -> Any:
         from pymysql.cursors import Cursor
 
         return self._connection.cursor(Cursor)
 
-    def check(self) -> None:
-        in_transaction = self._connection.server_status & 1
-        if self._connection.get_autocommit() and not in_transaction:
-            raise SettingsError(NO_TRANSACTION)
+    def _in_transaction(self) -> bool:
+        return not self._connection.get_autocommit() or bool(self._connection.server_status & 1)
 
 
-class _MySQLClient(_Formatted):
-    database = "mysql"
-
+class _MySQLClient(_MySQL):
     def _cursor(self) -> Any:
         from MySQLdb.cursors import Cursor  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
         return self._connection.cursor(Cursor)
 
-    def check(self) -> None:
+    def _in_transaction(self) -> bool:
         if not self._connection.get_autocommit():
-            return
+            return True
         try:
-            begun = self.execute("SELECT @@in_transaction", {})[0][0]
+            return bool(self.execute("SELECT @@in_transaction", {})[0][0])
         except self._connection.OperationalError:  # MySQL has no such variable, and the driver does not tell
-            begun = False
-        if not begun:
-            raise SettingsError(NO_TRANSACTION)
+            return False
 
 
 class _SQLAlchemy:
@@ -173,6 +218,11 @@ class _SQLAlchemy:
         self._connection = connection
         self._changed = 0
         self.database: str = {"mariadb": "mysql"}.get(connection.dialect.name, connection.dialect.name)
+        if connection.dialect.driver not in DRIVERS:
+            raise SettingsError(
+                f"SQLAlchemy over {connection.dialect.driver} is no connection that holdfast knows; use it"
+                " over psycopg, psycopg2, sqlite3, PyMySQL or mysqlclient"
+            )
 
     def execute(self, statement: str, parameters: dict[str, Any], /) -> list[Row]:
         text = statement if self.database == "sqlite" else _formatted(statement)
@@ -194,41 +244,50 @@ class _SQLAlchemy:
 
 
 class _AsyncPsycopg:
-    """An asyncio driver's connection, used from a thread: its coroutines run in their own loop."""
+    """An asyncio driver's connection, used from a thread: what it awaits is awaited elsewhere."""
 
     database = "postgresql"
 
-    def __init__(self, connection: Any, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connection: Any, awaits: Awaits) -> None:
         self._connection = connection
-        self._loop = loop
+        self._awaits = awaits
         self._changed = 0
 
     def execute(self, statement: str, parameters: dict[str, Any], /) -> list[Row]:
         async def run() -> list[Row]:
-            from psycopg.rows import tuple_row
-
-            async with self._connection.cursor(row_factory=tuple_row) as cursor:
-                await cursor.execute(_formatted(statement), parameters)
+            async with _cursor_of(self._connection) as cursor:
+                async with self._at_once():
+                    await cursor.execute(_formatted(statement), parameters)
                 self._changed = cursor.rowcount
                 return _plain(await cursor.fetchall()) if cursor.description else []
 
-        rows: list[Row] = _in_loop(run(), self._loop)
+        rows: list[Row] = self._awaits(run)
         return rows
 
     def changed(self) -> int:
         return self._changed
 
     def check(self) -> None:
-        if self._connection.autocommit and self._connection.info.transaction_status == 0:
-            raise SettingsError(NO_TRANSACTION)
+        async def settle() -> None:
+            async with self._at_once():
+                pass
+
+        if self._connection.autocommit:
+            self._awaits(settle)
+            if self._connection.info.transaction_status == IDLE:
+                raise SettingsError(NO_TRANSACTION)
+
+    def _at_once(self) -> AbstractAsyncContextManager[Any]:
+        in_pipeline: bool = self._connection.info.pipeline_status
+        return self._connection.pipeline() if in_pipeline else nullcontext()
 
 
 class _AsyncSQLAlchemy:
-    """SQLAlchemy's asyncio connection, whose synchronous side is used in its own loop."""
+    """SQLAlchemy's asyncio connection, whose synchronous side is used where it is awaited."""
 
-    def __init__(self, connection: Any, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connection: Any, awaits: Awaits) -> None:
         self._connection = connection
-        self._loop = loop
+        self._awaits = awaits
         self._changed = 0
         self.database = self._inside(lambda caller: caller.database)
 
@@ -248,14 +307,20 @@ class _AsyncSQLAlchemy:
         self._inside(lambda caller: caller.check())
 
     def _inside(self, work: Callable[[Caller], Any]) -> Any:
-        running = self._connection.run_sync(lambda connection: work(any_caller(connection)))
-        return _in_loop(running, self._loop)
+        return self._awaits(
+            lambda: self._connection.run_sync(lambda connection: work(any_caller(connection)))
+        )
 
 
-def _in_loop(coroutine: Any, loop: asyncio.AbstractEventLoop) -> Any:
-    import asyncio  # whoever has a loop has imported it
+def _cursor_of(connection: Any) -> Any:
+    """Return a cursor of psycopg's that takes our parameters and returns tuples."""
+    from psycopg import AsyncCursor, AsyncRawCursor, Cursor, RawCursor
+    from psycopg.rows import tuple_row
 
-    return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+    kind = connection.cursor_factory
+    if issubclass(kind, RawCursor | AsyncRawCursor):  # they have parameters of another kind
+        kind = Cursor if issubclass(kind, RawCursor) else AsyncCursor
+    return kind(connection, row_factory=tuple_row)
 
 
 def _formatted(statement: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from holdfast import errors
 from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess
@@ -46,7 +46,7 @@ from holdfast.core.requests import (
     Withdraw,
     Withdrawn,
 )
-from holdfast.stores.base import Listener, StoreOptions, Traits, instant, micros, one_by_one
+from holdfast.stores.base import Awaits, Listener, StoreOptions, Traits, instant, micros, one_by_one
 from holdfast.stores.listening import Listening
 from holdfast.stores.pool import Pool
 from holdfast.stores.sql import access, deciding, feed, views, within
@@ -57,9 +57,6 @@ from holdfast.stores.sql.deciding import Acquired
 from holdfast.stores.sql.holds import is_plain
 from holdfast.stores.sql.run import Row
 from holdfast.stores.sql.session import RowLocked, Session, Transaction
-
-if TYPE_CHECKING:
-    import asyncio
 
 A = TypeVar("A")
 
@@ -117,11 +114,9 @@ class ServerStore(Clustered, ABC):
         """Answer *requests* one after the other."""
         return one_by_one(self, requests)
 
-    def execute_within(
-        self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None
-    ) -> A:
+    def execute_within(self, connection: Any, request: Request[A], awaits: Awaits | None = None) -> A:
         """Answer *request* inside the caller's transaction."""
-        theirs = caller(connection, self.database, loop)
+        theirs = caller(connection, self.database, awaits)
         if isinstance(request, Acquire):
             # A row that all can see, so that a renewal finds it locked and not missing before they commit. If
             # it is locked, it is there: maybe they have it already.

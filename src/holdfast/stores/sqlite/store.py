@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl, unquote
 
 from holdfast import errors
@@ -52,7 +52,7 @@ from holdfast.core.requests import (
     Withdraw,
     Withdrawn,
 )
-from holdfast.stores.base import Listener, StoreOptions, Traits, instant, micros, one_by_one
+from holdfast.stores.base import Awaits, Listener, StoreOptions, Traits, instant, micros, one_by_one
 from holdfast.stores.sql import access, deciding, feed, views, within
 from holdfast.stores.sql.callers import Caller, caller
 from holdfast.stores.sql.deadlock import Tables, end_circles
@@ -64,9 +64,6 @@ from holdfast.stores.sql.run import Row
 from holdfast.stores.sqlite import batch, claiming, cluster
 from holdfast.stores.sqlite.database import SQL, Database, Run, Transaction
 from holdfast.stores.sqlite.signals import SUPPORTED, Doorbells
-
-if TYPE_CHECKING:
-    import asyncio
 
 A = TypeVar("A")
 
@@ -179,11 +176,9 @@ class SQLiteStore:
                     self._doorbells.ring(instance, signal)
         return answers
 
-    def execute_within(
-        self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None
-    ) -> A:
+    def execute_within(self, connection: Any, request: Request[A], awaits: Awaits | None = None) -> A:
         """Answer *request* inside the caller's transaction, which becomes the file's only writer."""
-        theirs = caller(connection, "sqlite", loop)
+        theirs = caller(connection, "sqlite", awaits)
         try:
             # Whoever is concerned would find nothing yet: they learn of it by their heartbeat.
             answer, _ = within.answer(theirs, request, self, self._level)

@@ -49,7 +49,7 @@ from holdfast.core.requests import (
     Withdraw,
     Withdrawn,
 )
-from holdfast.stores.base import Listener, Store, Traits
+from holdfast.stores.base import Awaits, Listener, Store, Traits
 from holdfast.testing.conformance.asking_cluster import ClusterAsker
 
 A = TypeVar("A")
@@ -305,11 +305,9 @@ class AsyncAdapter:
         """Answer *requests* in a worker thread."""
         return self._run(asyncio.to_thread(self._store.execute_many, requests))
 
-    def execute_within(
-        self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None
-    ) -> A:
+    def execute_within(self, connection: Any, request: Request[A], awaits: Awaits | None = None) -> A:
         """Answer *request* in the caller's thread, as an async client does for a driver that blocks."""
-        return self._store.execute_within(connection, request, loop)
+        return self._store.execute_within(connection, request, awaits)
 
     def listen(self, listener: Listener) -> None:
         """Call *listener* with the signals, as the store does."""
