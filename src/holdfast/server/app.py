@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.core.cluster import instance_key
+from holdfast.log import log
 from holdfast.server.admission.access import ANYONE, Access, Principal, scoped
 from holdfast.server.admission.limits import Budget
 from holdfast.server.backend import Backend
@@ -29,7 +30,7 @@ from holdfast.server.operating.metrics import Metrics
 from holdfast.server.routes import HISTORY, match
 from holdfast.server.routes.route import Route
 from holdfast.server.settings import ServerSettings
-from holdfast.server.shapes import read_json
+from holdfast.server.shapes import read_body
 from holdfast.server.streams.feed import EventHub
 from holdfast.server.streams.signalling import SignalStreams
 from holdfast.server.streams.sse import Heartbeats
@@ -38,6 +39,7 @@ from holdfast.server.streams.waiting import Waiting
 Handler = Callable[[Call], Awaitable[Response | Stream]]
 JSON = "application/json"
 UNKNOWN = "(none)"  # the route of what has none
+FAILED = "the server has failed; its log says more under {}"
 DRAINING = "the server is going away; ask again with the same attempt"
 
 
@@ -141,14 +143,17 @@ class App:
         await self._access.close()
 
     async def handle(self, request: HTTPRequest) -> Response | Stream:
-        """Answer *request*. Never raises but for cancellation."""
+        """Answer *request*. Never raises but for cancellation: whatever happens is counted and logged."""
         began = time.perf_counter()
-        path, named, who, failed = UNKNOWN, "", "", ""
+        path, named, who, failed, known = UNKNOWN, "", "", "", False
         try:
             route, named = match(request.method, request.path)
             path = route.path
             principal = ANYONE if route.public else await self._access.authenticate(request)
             who = principal.name
+            if not route.public:
+                known = True
+                request.let_in()
             self._admit(route, principal)
             response = await self._handlers[route.name](self._read(request, route, named, principal))
         except errors.HoldfastError as error:
@@ -158,6 +163,10 @@ class App:
             if told is not error:
                 self._log.say(f"request {request.id}: {error}", "warning")
             response = refused(told)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an answer and the log the reason
+            failed = type(error).__name__
+            log().exception("request %s: %s %s has failed", request.id, request.method, path)
+            response = refused(errors.StoreError(FAILED.format(request.id)))
         took = time.perf_counter() - began
         status = response.status if isinstance(response, Response) else 200
         self._metrics.observe_request(path, request.method, status, took)
@@ -171,6 +180,7 @@ class App:
             remote=request.remote,
             key=named,
             error=failed,
+            known=known,
         )
         return response
 
@@ -200,7 +210,7 @@ class App:
                 route.query.read_query(request.query)  # there must be none
             if not _is_json(request):
                 raise errors.RequestRefused(415, "a body must have the Content-Type application/json")
-            given.update(route.body.read(read_json(request.body)))
+            given.update(read_body(route.body, request.body))
         else:
             given.update(route.query.read_query(request.query))
         if given.get("now") is not None and not self._settings.accept_times:

@@ -51,6 +51,7 @@ class Limits:
     idle: float = 75.0  # how long a connection may be silent between two requests
     write_time: float = 10.0  # how long a peer may take to read an answer
     connections: int = 12_000  # of all together
+    strangers: int = 3_000  # connections of one address on which nobody has shown a valid access token
     streams: int = 6_000  # event and signal streams
     waiters: int = 10_000  # acquires that the server waits for
     leases: int = 100_000
@@ -67,7 +68,8 @@ class Limits:
             value = getattr(self, name)
             checked = _count(value, f"limits.{name}") if kind == "int" else seconds(value, f"limits.{name}")
             object.__setattr__(self, name, checked)
-        for name in ("body", "head", "head_time", "body_time", "idle", "write_time", "connections"):
+        needed = ("body", "head", "head_time", "body_time", "idle", "write_time", "connections", "strangers")
+        for name in needed:
             if not getattr(self, name):
                 raise SettingsError(f"limits.{name} is 0; nobody could ask for anything")
         if not 0 < self.shortest_ttl <= self.longest_ttl <= MAX_TTL:
