@@ -157,3 +157,54 @@ def test_whatever_fails_inside_is_counted_and_logged_as_a_request(
     place.log.close()
     (line,) = place.lines(message="request")
     assert (line["status"], line["error"], line["level"]) == (500, "ZeroDivisionError", "error")
+
+
+def ask_as(place: Place, *rights: str, name: str = "ci") -> Callable[..., http.client.HTTPResponse]:
+    """Make a token, and return what asks with it."""
+    secret, id = os.urandom(16).hex() + "x" * 11, os.urandom(6).hex()
+    digest = hashlib.sha256(secret.encode()).hexdigest()
+    body = {"id": id, "name": name, "digest": digest, "rights": rights}
+    assert place.ask("POST", "/v1/access-tokens", json.dumps(body).encode()) == 200
+
+    def ask(method: str, path: str, body: Any = None, **headers: str) -> http.client.HTTPResponse:
+        sent = {name.replace("_", "-"): text for name, text in headers.items()}
+        sent |= {"Authorization": f"Bearer hf_{id}_{secret}", "Content-Type": "application/json"}
+        with closing(http.client.HTTPConnection("127.0.0.1", place.port, timeout=40)) as connection:
+            connection.request(method, path, None if body is None else json.dumps(body), sent)
+            answer = connection.getresponse()
+            answer.told = json.loads(answer.read())  # type: ignore[attr-defined]
+            return answer
+
+    return ask
+
+
+def test_the_history_that_callers_may_ask_for_has_a_ceiling(make: Callable[..., Place]) -> None:
+    """With a single key one could fill the disk."""
+    place = make()
+    mine, admin = ask_as(place, "admin:mine"), ask_as(place, "admin:*", name="root")
+    path = "/v1/locks/mine/acquire"
+    answer = mine("POST", path, {}, Holdfast_History="all")
+    assert answer.status == 403
+    assert "may have the history 'notable' kept at most, not 'all'" in answer.told["detail"]  # type: ignore[attr-defined]
+    assert mine("POST", path, {"attempt": "a"}, Holdfast_History="notable").status == 200
+    assert mine("POST", "/v1/locks/mine/renew", {}, Holdfast_History="none").status != 403
+    assert admin("POST", "/v1/locks/other/acquire", {}, Holdfast_History="all").status == 200
+    for settings in ({"history": "all"}, {"most_history": "all"}):
+        generous = make(**settings)
+        assert ask_as(generous, "acquire:mine")("POST", path, {}, Holdfast_History="all").status == 200
+
+
+def test_an_owner_does_not_give_its_attempt_away(make: Callable[..., Place]) -> None:
+    """Not even a short one, of which all could be tried; and asking again is the same owner asking."""
+    place, other = make(), make()
+    told = []
+    for each in (place, place, other):
+        answer = ask_as(each, "acquire:*")("POST", "/v1/locks/x/acquire", {"attempt": "7"})
+        told.append(answer.told["owner"])  # type: ignore[attr-defined]
+    assert told[0] == told[1] != told[2]
+    assert hashlib.sha256(b"7").hexdigest()[:12] not in told[0]
+
+
+def test_rights_with_a_star_in_the_middle_are_refused(make: Callable[..., Place]) -> None:
+    body = {"id": "c" * 12, "name": "ci", "digest": "0" * 64, "rights": ["acquire:a*b"]}
+    assert make().ask("POST", "/v1/access-tokens", json.dumps(body).encode()) == 422

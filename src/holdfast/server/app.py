@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.core.cluster import instance_key
+from holdfast.core.events import HISTORY_LEVELS
 from holdfast.log import log
 from holdfast.server.admission.access import ANYONE, Access, Principal, scoped
 from holdfast.server.admission.limits import Budget
@@ -200,7 +201,7 @@ class App:
     def _read(self, request: HTTPRequest, route: Route, named: str, principal: Principal) -> Call:
         """Return what is asked for, checked."""
         given: dict[str, Any] = {}
-        call = Call(request, route, named, given, principal, self._history(request))
+        call = Call(request, route, named, given, principal, self._history(request, principal))
         if route.verb is not None and route.scope == "key":
             call.require(route.verb, named)
         if route.verb is not None and named and route.scope in ("instance", "types"):
@@ -219,9 +220,20 @@ class App:
             )
         return call
 
-    def _history(self, request: HTTPRequest) -> Any:
+    def _history(self, request: HTTPRequest, principal: Principal) -> Any:
+        """Return how much is to be kept of it. A row for each grant is not for everybody to ask for."""
         asked = request.headers.get("holdfast-history")
-        return None if asked is None else HISTORY.read(asked, "Holdfast-History")
+        if asked is None:
+            return None
+        level = HISTORY.read(asked, "Holdfast-History")
+        settings = self._settings
+        most = max(settings.history, settings.most_history, key=HISTORY_LEVELS.index)
+        if HISTORY_LEVELS.index(level) > HISTORY_LEVELS.index(most) and not principal.everywhere("admin"):
+            raise errors.AccessDenied(
+                f"{principal.name} may have the history {most!r} kept at most, not {level!r}: ask for less"
+                " (the client's setting history), or have the server's most_history raised"
+            )
+        return level
 
     def _count(self, error: errors.HoldfastError) -> None:
         if isinstance(error, errors.NotAuthenticated):

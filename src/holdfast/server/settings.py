@@ -24,6 +24,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "auth": get_args(Auth),
     "history": HISTORY_LEVELS,
+    "most_history": HISTORY_LEVELS[1:],  # less would be nothing but what is always kept
     "log_format": get_args(LogFormat),
     "log_level": get_args(LogLevel),
 }
@@ -93,6 +94,7 @@ class ServerSettings:
     auth: Auth = "auto"
     insecure_no_authentication: bool = False
     history: HistoryLevel = "notable"
+    most_history: HistoryLevel = "notable"  # that callers may ask for; with admin:* they may any
     limits: Limits = Limits()
     log_format: LogFormat = "text"
     log_level: LogLevel = "info"

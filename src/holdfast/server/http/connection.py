@@ -306,12 +306,15 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.cut(why, self.remote, str(error))
         self._state = REFUSED
         self._read_no_more()
-        request = HTTPRequest("", "", id=new_id())
-        self._transport.write(render(problem(error), request, keep_alive=False))
+        self._transport.write(render(problem(error), self._no_request(), keep_alive=False))
         if self._transport.can_write_eof():
             with suppress(OSError):  # it has left already
                 self._transport.write_eof()
         self._listener.deadlines.set(self, LINGER)
+
+    def _no_request(self) -> HTTPRequest:
+        """Return what an answer is to that has no request."""
+        return HTTPRequest("", "", secure=self._listener.tls is not None, id=new_id())
 
     # Streams.
 
@@ -403,8 +406,8 @@ class Connection(asyncio.BufferedProtocol):
     def make_room(self) -> None:
         """Go, so that somebody else can come: with a word of it, where that takes no time."""
         if self._state == READING and not self._pending and self._listener.tls is None:
-            request = HTTPRequest("", "", id=new_id())
-            self._transport.write(render(problem(RequestRefused(503, FULL)), request, keep_alive=False))
+            error = RequestRefused(503, FULL)
+            self._transport.write(render(problem(error), self._no_request(), keep_alive=False))
             self._close()
         else:
             self.abort()
