@@ -27,12 +27,14 @@ READY_WITHIN = 2.0  # seconds for the store to answer
 PROBE = "holdfast:readyz"
 
 # The page runs nothing, shows nothing and talks to nobody but what this server sends.
-PAGE_HEADERS = (
+POLICY = "; ".join(
     (
-        "Content-Security-Policy",
-        "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self';"
-        " frame-ancestors 'none'",
-    ),
+        *("default-src 'self'", "img-src 'self' data:"),
+        *("base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'"),
+    )
+)
+PAGE_HEADERS = (
+    ("Content-Security-Policy", POLICY),
     ("Referrer-Policy", "no-referrer"),
     ("Cross-Origin-Opener-Policy", "same-origin"),
 )
