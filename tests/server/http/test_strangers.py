@@ -21,6 +21,11 @@ def silent(site, count):
         ]
 
 
+def makes_room(peer):
+    """Tell whether we were sent away: with a word, unless it was in the same moment as we came."""
+    return peer.recv(13) in (b"HTTP/1.1 503 ", b"")
+
+
 @pytest.fixture
 def certificates(tmp_path):
     return Certificates(tmp_path)
@@ -42,7 +47,7 @@ def test_the_oldest_stranger_makes_room_when_the_server_is_full(serve, options, 
         site.until(lambda: len(site.listener.connections) == 5)
         with site.connect() as guest:
             assert guest.ask("/").status == 200
-            assert strangers[0].recv(100).startswith(b"HTTP/1.1 503 ")
+            assert makes_room(strangers[0])
             site.until(lambda: len(site.listener.connections) == 5)
             assert len(site.listener.strangers) == 4
     assert cuts == [("full", "127.0.0.1")]
@@ -80,7 +85,7 @@ def test_an_address_has_so_many_strangers_and_the_oldest_of_them_goes(serve, opt
         assert guest.ask("/").status == 200
         with silent(site, 3) as strangers, site.connect() as late:
             assert late.ask("/public").status == 200
-            assert strangers[0].recv(100).startswith(b"HTTP/1.1 503 ")
+            assert makes_room(strangers[0])
             site.until(lambda: len(site.listener.strangers) == 3)
             assert late.ask("/").status == 200
             assert len(site.listener.strangers) == 2
@@ -95,7 +100,7 @@ def test_strangers_that_are_answered_make_room_last(serve):
         assert site.desk.waiting.wait(30)
         with site.connect() as guest:
             assert guest.ask("/").status == 200
-            assert stranger.recv(1) == b"H"
+            assert makes_room(stranger)
             with site.connect() as other:  # now there is nobody else
                 assert other.ask("/").status == 200
                 assert site.desk.cancelled.wait(30)

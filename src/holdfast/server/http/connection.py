@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl as tls
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +15,7 @@ from holdfast.errors import RequestRefused, StoreError
 from holdfast.log import log
 from holdfast.server.http.answering import CONTINUE, render, render_start
 from holdfast.server.http.deadlines import NEVER
+from holdfast.server.http.greeting import LINGER, Greeting
 from holdfast.server.http.message import HTTPRequest, Response, Stream, new_id, problem
 from holdfast.server.http.receiving import Reader
 from holdfast.server.streams import sse
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from holdfast.server.http.listener import Cut, Listener
 
 AHEAD = 4096  # bytes of requests to come, behind which we stop reading until the present one is answered
-LINGER = 2.0  # seconds that a refused peer may go on sending: closed at once, it might never see the answer
 SLOWEST = 1024  # bytes a second; reading slower than that is no progress
 FULL = "the server has as many connections as it may; try again later"
 SLOW = sse.goodbye("slow", "too much was waiting to be read; come back and go on behind the last event")
@@ -52,7 +51,6 @@ class Connection(asyncio.BufferedProtocol):
         "_listener",
         "_pending",
         "_reader",
-        "_sock",
         "_state",
         "_stranger",
         "_stream",
@@ -69,8 +67,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: Listener, remote: str) -> None:
         self._listener = listener
         self.remote = remote  # the peer's address
-        self._sock: socket.socket | None = None  # until somebody has it
-        self._greeting: asyncio.Task[None] | None = None
+        self._greeting: Greeting | None = None  # until there is a transport
         self._state = CLOSING
         self._reader = None
         self._stream: Stream | None = None
@@ -91,7 +88,6 @@ class Connection(asyncio.BufferedProtocol):
     def begin(self, sock: socket.socket) -> None:
         """Come in by *sock*, which was accepted just now, if there is a place for us."""
         listener = self._listener
-        self._sock = sock
         if listener.admit(self, self.remote):
             self._state = GREETING
         elif listener.tls is None and not listener.overfull:
@@ -102,34 +98,7 @@ class Connection(asyncio.BufferedProtocol):
             listener.forget(self)
             return
         listener.deadlines.set(self, listener.limits.head_time)
-        self._greeting = asyncio.Task(self._greet(), loop=listener.loop, name="holdfast-greeting")
-        self._greeting.add_done_callback(self._greeted)
-
-    async def _greet(self) -> None:
-        """Have a transport, and TLS if there is any. Our deadline is the one that counts."""
-        sock, self._sock = self._sock, None
-        assert sock is not None
-        listener = self._listener
-        await listener.loop.connect_accepted_socket(
-            lambda: self,
-            sock,
-            ssl=listener.tls,
-            ssl_handshake_timeout=None if listener.tls is None else 2 * listener.limits.head_time,
-            ssl_shutdown_timeout=None if listener.tls is None else LINGER,
-        )
-
-    def _greeted(self, task: asyncio.Task[None]) -> None:
-        self._greeting = None
-        if self._sock is not None:  # cancelled before it began
-            self._sock.close()
-            self._sock = None
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, OSError):
-            log().error("a connection from %s could not begin", self.remote, exc_info=error)
-        elif isinstance(error, tls.SSLError):
-            self._listener.cut("handshake", self.remote, error.reason or "it failed")
-        if error is not None or task.cancelled():
-            self.connection_lost(None)
+        self._greeting = Greeting(self, listener, sock)
 
     # What the transport calls.
 

@@ -78,9 +78,7 @@ class Listener:
         return port
 
     def _accept(self, sock: socket.socket) -> None:
-        """Let in whoever is at the door, and some at a time. An asyncio server would tell us of a connection
-        when its handshake is done, and so never of most that are up to no good.
-        """
+        """Let in some of those at the door. See `greeting` for why we do this ourselves."""
         for _ in range(AT_ONCE):
             try:
                 accepted, address = sock.accept()
