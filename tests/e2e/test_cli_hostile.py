@@ -126,6 +126,18 @@ def test_what_was_broken_or_forgotten_or_revoked_is_told_without_it(tmp_path, ru
     assert (code, "x\\x1b[2J" in shown) == (0, True)
 
 
+def test_data_that_is_nested_deeply_is_shown(tmp_path, run):
+    """As it is, if it is too deep to be made pretty."""
+    url = f"sqlite:///{tmp_path}/locks.db"
+    depths = (970, 5000)
+    with closing(open_store(url, StoreOptions(new_client()))) as store:
+        store.open()
+        deep = tuple(c.OfferedWork(f"deep:{depth}", data="[" * depth + "]" * depth) for depth in depths)
+        store.execute(c.Offer(deep))
+    for depth in depths:
+        assert run("work", "show", f"deep:{depth}", "--url", url)[0] == 0
+
+
 def test_as_json_everything_is_exact(url):
     (line,) = holdfast("show", f"{KEY}:broken", "--json", "--url", url).stdout.splitlines()
     assert BAD.replace("\x00", "") in {event["reason"] for event in json.loads(line)["history"]}
