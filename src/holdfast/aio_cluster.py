@@ -89,7 +89,7 @@ class ClusterMethods(BaseClient):
         """Forget a piece of work, and return it as it was: see `Holdfast.forget`."""
         from holdfast.core.cluster import Forget
 
-        answer = await self._ask_again(Forget(keys.validate(key)))
+        answer = await self._ask_again(Forget(keys.validate(key), self._client.host))
         if isinstance(answer, Busy):
             raise errors.LockTimeout(key, waited=0.0, holder=answer.holder, expires_in=answer.expires_in)
         return None if answer is None else cast("WorkView", answer.work)

@@ -111,7 +111,7 @@ class ClusterMethods(BaseClient):
         """
         from holdfast.core.cluster import Forget
 
-        answer = self._ask_again(Forget(keys.validate(key)))
+        answer = self._ask_again(Forget(keys.validate(key), self._client.host))
         if isinstance(answer, Busy):
             raise errors.LockTimeout(key, waited=0.0, holder=answer.holder, expires_in=answer.expires_in)
         return None if answer is None else cast("WorkView", answer.work)

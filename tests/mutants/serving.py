@@ -40,6 +40,10 @@ SWEPT = "tokens_that_have_ended_are_swept_away_and_others_are_not"
 MOVED = "instance = :instance, host = :host, pid = :pid\n WHERE lock_key = :key AND attempt = :attempt;"
 STAYED = "host = :host, pid = :pid\n WHERE lock_key = :key AND attempt = :attempt;"
 
+STRANGERS = "tests/server/http/test_strangers.py::test_{}[asyncio]"
+BAD_DAYS = "tests/server/test_bad_days.py::test_{}"
+FORGOTTEN = "what_was_forgotten_is_in_the_history_with_who_did_it"
+
 SERVING_MUTANTS = (
     # Addresses.
     Mutant(
@@ -329,5 +333,65 @@ SERVING_MUTANTS_ON_SERVERS = (
         MANY,
         (("        self._delete_access(now, limit)\n", ""),),
         ON_POSTGRES.format(SWEPT),
+    ),
+    # Who is not let in, and who asks for too much.
+    Mutant(
+        "server: a full server refuses whoever comes, and strangers stay",
+        "Access tokens",
+        "server/http/listener.py",
+        (('self._make_room("full", strangers.oldest(), remote)', "pass"),),
+        STRANGERS.format("the_oldest_stranger_makes_room_when_the_server_is_full"),
+    ),
+    Mutant(
+        "server: who was let in makes room for strangers",
+        "Access tokens",
+        "server/http/connection.py",
+        (("        self._listener.strangers.drop(self)\n", ""),),
+        STRANGERS.format("who_was_let_in_does_not_make_room"),
+    ),
+    Mutant(
+        "server: a TLS handshake may take for ever",
+        "Access tokens",
+        "server/http/connection.py",
+        (
+            (
+                "        listener.deadlines.set(self, listener.limits.head_time)\n        self._greeting =",
+                "        self._greeting =",
+            ),
+        ),
+        STRANGERS.format("a_handshake_that_does_not_come_is_told_and_so_is_one_that_is_none"),
+    ),
+    Mutant(
+        "server: an owner is a plain hash of its attempt",
+        "Access tokens",
+        "server/admission/access.py",
+        (("hmac.digest(secret,", 'hmac.digest(b"",'),),
+        BAD_DAYS.format("an_owner_does_not_give_its_attempt_away"),
+    ),
+    Mutant(
+        "server: everybody may have every event kept",
+        "Access tokens",
+        "server/app.py",
+        (('and not principal.everywhere("admin")', 'and not principal.any("acquire")'),),
+        BAD_DAYS.format("the_history_that_callers_may_ask_for_has_a_ceiling"),
+    ),
+    Mutant(
+        "memory: forgotten work leaves no trace",
+        "Cluster",
+        "stores/memory/assigning.py",
+        (
+            (
+                'self._record(shard, lock, "forgotten", now, owner=None, token=work.token, by=request.by)',
+                "pass",
+            ),
+        ),
+        ON_MEMORY.format(FORGOTTEN),
+    ),
+    Mutant(
+        "sql: forgotten work leaves no trace",
+        "Cluster",
+        "stores/sql/work.py",
+        (('    lock.record("forgotten", owner=None, token=work.token, by=request.by)\n', ""),),
+        ON_SQLITE.format(FORGOTTEN),
     ),
 )

@@ -546,9 +546,9 @@ def test_a_name_has_an_end():
 
 
 def test_who_gives_no_name_has_one_that_tells_nothing_of_the_attempt():
-    assert own_name(principal(), "secret-1") == own_name(principal(), "secret-1")
-    assert own_name(principal(), "secret-1") != own_name(principal(), "secret-2")
-    assert own_name(principal(), "secret-1").startswith("ci-")
-    assert own_name(ANYONE, "secret-1").startswith("anonymous-")
-    assert "secret" not in own_name(ANYONE, "secret-1")
-    assert own_name(principal(name="a/b"), "x").startswith("a%2Fb-")
+    assert own_name(principal(), "secret-1", b"s") == own_name(principal(), "secret-1", b"s")
+    assert own_name(principal(), "secret-1", b"s") != own_name(principal(), "secret-2", b"s")
+    assert own_name(principal(), "secret-1", b"s").startswith("ci-")
+    assert own_name(ANYONE, "secret-1", b"s").startswith("anonymous-")
+    assert "secret" not in own_name(ANYONE, "secret-1", b"s")
+    assert own_name(principal(name="a/b"), "x", b"s").startswith("a%2Fb-")

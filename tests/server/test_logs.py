@@ -11,6 +11,7 @@ import pytest
 from holdfast.log import log as library_log
 from holdfast.server.operating import logs
 from holdfast.server.operating.logs import ServerLog
+from holdfast.server.operating.sparing import Sparing
 
 NOON = 1_700_000_000.123
 REQUEST = {
@@ -147,3 +148,52 @@ def test_a_log_that_cannot_be_written_breaks_nothing():
     log.request(**REQUEST)
     log.say("still here", thing=object())
     log.close()
+
+
+def test_of_what_anybody_can_cause_some_lines_are_written_and_the_others_counted():
+    def flood(log):
+        for number in range(30):
+            log.seldom("knocks", f"knock {number}", "warning", remote="10.0.0.7")
+            log.request(**{**REQUEST, "status": 401}, known=False)
+            log.request(**REQUEST, known=False)  # what went well is no flood
+            log.seldom("whispers", "nobody wants to know", "debug")
+
+    lines = [json.loads(line) for line in written("json", act=flood).splitlines()]
+    assert [line["message"] for line in lines if line.get("remote") == "10.0.0.7"].count("request") == 40
+    assert sum(line["message"].startswith("knock ") for line in lines) == 10
+    told = {line["message"]: line["left_out"] for line in lines if "left_out" in line}
+    assert told == {
+        "20 more lines were left out: knocks": 20,
+        "20 more lines were left out: requests of callers not let in: 401": 20,
+    }
+
+
+def test_what_was_left_out_is_told_without_waiting_for_more(monkeypatch):
+    monkeypatch.setattr(logs, "SUMMARY", 0.01)
+    told = threading.Event()
+
+    class Stream(io.StringIO):
+        def write(self, text):
+            if "left out" in text:
+                told.set()
+            return super().write(text)
+
+    log = ServerLog("text", "info", Stream(), clock=lambda: 0.0)
+    for _ in range(11):
+        log.seldom("knocks", "knock")
+    log._clock = log._sparing._clock = lambda: 1000.0
+    assert told.wait(30)
+    log.close()
+
+
+def test_a_quiet_while_gives_new_lines():
+    now = [0.0]
+    sparing = Sparing(lambda: now[0])
+    assert [sparing.admit("x") for _ in range(12)] == [True] * 10 + [False] * 2
+    assert sparing.admit("y")
+    assert sparing.left_out() == []
+    now[0] = 3.0
+    assert [sparing.admit("x") for _ in range(4)] == [True] * 3 + [False]
+    now[0] = 10.0
+    assert sparing.left_out() == [("x", 3)]
+    assert not sparing.pending

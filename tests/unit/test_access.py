@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.core import access
-from holdfast.core.access import VERBS, Right, parse_right, prefixes
+from holdfast.core.access import VERBS, Right, new_right, parse_right, prefixes
 from holdfast.errors import InvalidKey, SettingsError
 
 
@@ -30,6 +30,20 @@ def test_a_right_is_a_verb_and_a_key_or_prefix(text, right):
 def test_what_is_no_right_is_refused_with_an_example(text):
     with pytest.raises(SettingsError, match=r"is no right; write a verb .* for example acquire:build:\*"):
         parse_right(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["observe:a*b", "acquire:*:b", "admin:a**", "break:**", "observe:build:*:test"]
+)
+def test_a_new_right_has_no_star_but_at_its_end(text):
+    """It would mean a key with a star in it, and nobody means that."""
+    with pytest.raises(SettingsError, match=r"only at its end. Write [a-z]+:[a-z:]*\* for all"):
+        new_right(text)
+
+
+@pytest.mark.parametrize("text", ["observe:a*", "acquire:*", "admin:build:x"])
+def test_a_new_right_may_be_a_key_a_prefix_or_everything(text):
+    assert new_right(text) == parse_right(text)
 
 
 @pytest.mark.parametrize("key", ["a\nb", "a" * 256, "a" * 256 + "*", "\ud800"])

@@ -20,7 +20,7 @@ def test_everything_is_kept_at_all(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_what_is_rare_is_kept_at_notable(kind):
-    rare = {"expired", "broken", "completed", "failed", "resized", "deadlocked", "abandoned"}
+    rare = {"expired", "broken", "completed", "failed", "resized", "deadlocked", "abandoned", "forgotten"}
     rare |= {"joined", "draining", "left", "died"}
     assert is_kept(kind, "notable") == (kind in NOTABLE) == (kind in rare)
 
@@ -28,10 +28,10 @@ def test_only_what_is_rare_is_kept_at_notable(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_an_operation_everything_is_notable(kind):
     assert is_kept(kind, "notable", operation=True)
-    assert is_kept(kind, "none", operation=True) == (kind == "broken")
+    assert is_kept(kind, "none", operation=True) == (kind in ("broken", "forgotten"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_break_is_kept_even_at_none(kind):
-    """Somebody took a lock away from somebody."""
-    assert is_kept(kind, "none") == (kind == "broken")
+def test_what_operators_do_is_kept_even_at_none(kind):
+    """Somebody took a lock away from somebody, or deleted work."""
+    assert is_kept(kind, "none") == (kind in ("broken", "forgotten"))

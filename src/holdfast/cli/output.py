@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from holdfast.errors import LeaseLost
 
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_STEERING = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))  # categories of characters that print nothing
 GAP = 2  # between columns
 HOLDERS_SHOWN = 100  # a view has no more
 
@@ -28,8 +27,13 @@ def say(message: object) -> None:
 
 
 def clean(text: str) -> str:
-    """Make control characters visible. A reason or host name may hold any, and so steer the terminal."""
-    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
+    """Make visible what prints nothing: control characters, those that turn the direction around, and so on.
+
+    Whatever somebody else chose may hold some, and so steer the terminal, or look like something else.
+    """
+    if text.isprintable():
+        return text
+    return "".join(repr(c)[1:-1] if unicodedata.category(c) in _STEERING else c for c in text)
 
 
 def has_colours(stream: TextIO) -> bool:

@@ -62,6 +62,7 @@ def add(commands: Commands) -> None:
         action="store_true",
     )
     flag("history", "what clients write who do not say (default: notable)", choices=CHOICES["history"])
+    flag("most-history", "what clients may ask for without admin:*", choices=CHOICES["most_history"])
     flag("log-format", "for people or for machines (default: text)", choices=CHOICES["log_format"])
     flag("log-level", "debug also tells keys (default: info)", choices=CHOICES["log_level"])
     flag("drain", "how long to let requests finish at the end (default: 10)", metavar="S")
@@ -102,8 +103,8 @@ def _flags(args: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: given[name]
         for name in (
-            *("host", "port", "tls_cert", "tls_key", "tls_client_ca", "auth", "history", "log_format"),
-            *("log_level", "drain", "sweep_every", "insecure_no_authentication"),
+            *("host", "port", "tls_cert", "tls_key", "tls_client_ca", "auth", "history", "most_history"),
+            *("log_format", "log_level", "drain", "sweep_every", "insecure_no_authentication"),
         )
         if name in given
     }

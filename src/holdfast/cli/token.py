@@ -15,7 +15,7 @@ from holdfast.cli.asking import ask
 from holdfast.cli.options import Commands, add_json, add_url
 from holdfast.cli.output import clean, duration_text, moment_text, say, table
 from holdfast.cli.target import existing, target
-from holdfast.core.access import MOST_RIGHTS, AccessToken, GrantAccess, ListAccess, RevokeAccess, parse_right
+from holdfast.core.access import MOST_RIGHTS, AccessToken, GrantAccess, ListAccess, RevokeAccess, new_right
 from holdfast.core.data import as_dict
 
 DESCRIPTION = """\
@@ -103,7 +103,7 @@ def _create(args: argparse.Namespace) -> int:
         )
     if not args.allow:
         raise errors.SettingsError("a token that allows nothing is of no use: say --allow, e.g. observe:*")
-    rights = tuple(dict.fromkeys(str(parse_right(text)) for text in args.allow))
+    rights = tuple(dict.fromkeys(str(new_right(text)) for text in args.allow))
     if len(rights) > MOST_RIGHTS:
         raise errors.SettingsError(f"{len(rights)} rights are given; one token has at most {MOST_RIGHTS}")
     id, secret, digest = new_secret()

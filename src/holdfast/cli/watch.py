@@ -36,6 +36,7 @@ STYLES = {
     "failed": RED,
     "deadlocked": RED,
     "died": RED,
+    "forgotten": RED,
     "expired": YELLOW,
     "abandoned": YELLOW,
     "draining": YELLOW,

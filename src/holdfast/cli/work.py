@@ -8,7 +8,7 @@ import json
 from holdfast import errors
 from holdfast.cli import workview
 from holdfast.cli.asking import Asking
-from holdfast.cli.options import Commands, add_json, add_url, confirm, duration
+from holdfast.cli.options import Commands, add_json, add_url, confirm, duration, me
 from holdfast.cli.output import count, duration_text, say
 from holdfast.cli.target import existing, is_default, is_missing, target
 from holdfast.core import keys
@@ -241,7 +241,7 @@ def _forget(args: argparse.Namespace) -> int:
             return REFUSED
         code = 0
         for key in wanted:
-            forgotten = asking.ask(Forget(key), twice=False)
+            forgotten = asking.ask(Forget(key, me()), twice=False)
             if forgotten is None:
                 code = _unknown(key)
             elif isinstance(forgotten, Busy):

@@ -201,6 +201,6 @@ def _indented(text: str) -> str:
     """Return JSON to be read; as it is if somebody wrote something else there."""
     try:
         written = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or too deep to be made pretty
         return clean(text)
     return f"\n{'':12}".join(map(clean, written.splitlines()))

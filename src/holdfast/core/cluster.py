@@ -212,9 +212,13 @@ class Finished:
 
 @data
 class Forget(Request["Ended | Busy | None"]):
-    """Forget a piece of work, unless it is assigned. None if there is none. For operators."""
+    """Forget a piece of work, unless it is assigned. None if there is none. For operators.
+
+    The history of its key says that it was there, and who forgot it.
+    """
 
     key: str
+    by: str | None = None
     now: float | None = None
 
 

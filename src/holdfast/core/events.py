@@ -23,6 +23,7 @@ EventKind = Literal[
     "assigned",
     "returned",
     "abandoned",
+    "forgotten",
     # of instances
     "joined",
     "draining",
@@ -40,12 +41,14 @@ NOTABLE: frozenset[EventKind] = frozenset(
         "resized",
         "deadlocked",
         "abandoned",
+        "forgotten",
         "joined",
         "draining",
         "left",
         "died",
     }
 )
+ALWAYS: frozenset[EventKind] = frozenset({"broken", "forgotten"})
 HISTORY_LEVELS: tuple[HistoryLevel, ...] = ("none", "notable", "all")
 
 
@@ -67,9 +70,10 @@ class Event:
 def is_kept(kind: EventKind, level: HistoryLevel, *, operation: bool = False) -> bool:
     """Tell whether an event of this kind belongs into a history of this level.
 
-    A break is always kept: somebody took a lock away from somebody, and that must be found again. Of an
-    operation everything is, unless nothing is to be kept: it is rare, and others want to watch it.
+    What an operator does is always kept: somebody took a lock away from somebody, or has deleted work, and
+    that must be found again. Of an operation everything is, unless nothing is to be kept: it is rare, and
+    others want to watch it.
     """
-    if level == "all" or kind == "broken":
+    if level == "all" or kind in ALWAYS:
         return True
     return level == "notable" and (operation or kind in NOTABLE)

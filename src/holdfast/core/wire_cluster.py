@@ -62,8 +62,8 @@ def _ask_finish(request: c.Finish) -> Asked:
 
 
 def _ask_forget(request: c.Forget) -> Asked:
-    query = "" if request.now is None else f"?now={request.now!r}"
-    return Asked("DELETE", f"{_work(request.key)}{query}")
+    query = urlencode({name: value for name, value in (("by", request.by), ("now", request.now)) if value})
+    return Asked("DELETE", f"{_work(request.key)}{query and f'?{query}'}")
 
 
 def _ask_list_work(request: c.ListWork) -> Asked:

@@ -12,6 +12,8 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.core.cluster import instance_key
+from holdfast.core.events import HISTORY_LEVELS
+from holdfast.log import log
 from holdfast.server.admission.access import ANYONE, Access, Principal, scoped
 from holdfast.server.admission.limits import Budget
 from holdfast.server.backend import Backend
@@ -29,7 +31,7 @@ from holdfast.server.operating.metrics import Metrics
 from holdfast.server.routes import HISTORY, match
 from holdfast.server.routes.route import Route
 from holdfast.server.settings import ServerSettings
-from holdfast.server.shapes import read_json
+from holdfast.server.shapes import read_body
 from holdfast.server.streams.feed import EventHub
 from holdfast.server.streams.signalling import SignalStreams
 from holdfast.server.streams.sse import Heartbeats
@@ -38,6 +40,7 @@ from holdfast.server.streams.waiting import Waiting
 Handler = Callable[[Call], Awaitable[Response | Stream]]
 JSON = "application/json"
 UNKNOWN = "(none)"  # the route of what has none
+FAILED = "the server has failed; its log says more under {}"
 DRAINING = "the server is going away; ask again with the same attempt"
 
 
@@ -141,14 +144,17 @@ class App:
         await self._access.close()
 
     async def handle(self, request: HTTPRequest) -> Response | Stream:
-        """Answer *request*. Never raises but for cancellation."""
+        """Answer *request*. Never raises but for cancellation: whatever happens is counted and logged."""
         began = time.perf_counter()
-        path, named, who, failed = UNKNOWN, "", "", ""
+        path, named, who, failed, known = UNKNOWN, "", "", "", False
         try:
             route, named = match(request.method, request.path)
             path = route.path
             principal = ANYONE if route.public else await self._access.authenticate(request)
             who = principal.name
+            if not route.public:
+                known = True
+                request.let_in()
             self._admit(route, principal)
             response = await self._handlers[route.name](self._read(request, route, named, principal))
         except errors.HoldfastError as error:
@@ -158,6 +164,10 @@ class App:
             if told is not error:
                 self._log.say(f"request {request.id}: {error}", "warning")
             response = refused(told)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an answer and the log the reason
+            failed = type(error).__name__
+            log().exception("request %s: %s %s has failed", request.id, request.method, path)
+            response = refused(errors.StoreError(FAILED.format(request.id)))
         took = time.perf_counter() - began
         status = response.status if isinstance(response, Response) else 200
         self._metrics.observe_request(path, request.method, status, took)
@@ -171,6 +181,7 @@ class App:
             remote=request.remote,
             key=named,
             error=failed,
+            known=known,
         )
         return response
 
@@ -190,7 +201,7 @@ class App:
     def _read(self, request: HTTPRequest, route: Route, named: str, principal: Principal) -> Call:
         """Return what is asked for, checked."""
         given: dict[str, Any] = {}
-        call = Call(request, route, named, given, principal, self._history(request))
+        call = Call(request, route, named, given, principal, self._history(request, principal))
         if route.verb is not None and route.scope == "key":
             call.require(route.verb, named)
         if route.verb is not None and named and route.scope in ("instance", "types"):
@@ -200,7 +211,7 @@ class App:
                 route.query.read_query(request.query)  # there must be none
             if not _is_json(request):
                 raise errors.RequestRefused(415, "a body must have the Content-Type application/json")
-            given.update(route.body.read(read_json(request.body)))
+            given.update(read_body(route.body, request.body))
         else:
             given.update(route.query.read_query(request.query))
         if given.get("now") is not None and not self._settings.accept_times:
@@ -209,9 +220,20 @@ class App:
             )
         return call
 
-    def _history(self, request: HTTPRequest) -> Any:
+    def _history(self, request: HTTPRequest, principal: Principal) -> Any:
+        """Return how much is to be kept of it. A row for each grant is not for everybody to ask for."""
         asked = request.headers.get("holdfast-history")
-        return None if asked is None else HISTORY.read(asked, "Holdfast-History")
+        if asked is None:
+            return None
+        level = HISTORY.read(asked, "Holdfast-History")
+        settings = self._settings
+        most = max(settings.history, settings.most_history, key=HISTORY_LEVELS.index)
+        if HISTORY_LEVELS.index(level) > HISTORY_LEVELS.index(most) and not principal.everywhere("admin"):
+            raise errors.AccessDenied(
+                f"{principal.name} may have the history {most!r} kept at most, not {level!r}: ask for less"
+                " (the client's setting history), or have the server's most_history raised"
+            )
+        return level
 
     def _count(self, error: errors.HoldfastError) -> None:
         if isinstance(error, errors.NotAuthenticated):

@@ -66,6 +66,12 @@ class Observer(Protocol):
         """Take note of what became of a lock. Called in the loop's thread."""
 
 
+class Identified(Protocol):
+    """What every store is that a server may have: it knows itself by something that nobody can guess."""
+
+    def store_id(self) -> str: ...
+
+
 class Backend:
     """See the module. To be used from one event loop."""
 
@@ -80,6 +86,7 @@ class Backend:
         self._listeners: list[Callable[[Signal], None]] = []
         self._callbacks: list[Callable[[], None]] = []
         self._opening = asyncio.Lock()
+        self.secret = b""  # of the store, once it is open: all servers on it have the same, and nobody else
 
     @property
     def instance(self) -> str:
@@ -108,6 +115,7 @@ class Backend:
         store.listen(lambda signal: _call(loop, self._dispatch, signal))
         await asyncio.to_thread(store.open)
         await asyncio.to_thread(store.be_reachable)
+        self.secret = (await asyncio.to_thread(cast("Identified", store).store_id)).encode()
         self._lanes[self._history] = Lane(store, self._observer, self._wrote)
 
     async def close(self) -> None:

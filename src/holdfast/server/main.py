@@ -20,20 +20,30 @@ from holdfast.core.access import ListAccess
 from holdfast.core.requests import Sweep
 from holdfast.server.admission.safety import Safety, check, store_url
 from holdfast.server.operating.logs import ServerLog
-from holdfast.server.operating.metrics import Metrics
+from holdfast.server.operating.metrics import CUTS, Metrics
 from holdfast.server.operating.notify import notify
-from holdfast.server.settings import ServerSettings
+from holdfast.server.settings import LogLevel, ServerSettings
 from holdfast.stores import shown
 
 if TYPE_CHECKING:
     from holdfast.server.app import App
     from holdfast.server.backend import Backend
-    from holdfast.server.http.listener import Listener
+    from holdfast.server.http.listener import Cut, Listener
     from holdfast.server.http.tls import ServerContext
 
 SWEPT_AT_ONCE = 200  # keys: whoever asks meanwhile waits for one such step at most
 AT_ONCE = 1.0  # seconds, for who wants it to end at once
 LOOK_AT_FILES = 60.0  # seconds
+_CUT: dict[Cut, tuple[LogLevel, str]] = {
+    "strangers": (
+        "warning",
+        "an address has as many connections without a valid access token as it may (limits.strangers)",
+    ),
+    "full": ("warning", "there are as many connections as there may be (limits.connections)"),
+    "refused": ("warning", "a connection was refused"),
+    "handshake": ("info", "a TLS handshake was not done"),
+    "unheard": ("info", "a request was refused before it was complete"),
+}
 SPARE_FILES = 200  # beside connections: the store's, the log, libraries
 
 
@@ -82,7 +92,7 @@ class Server:
         self.safety = check(settings, tokens=bool(await backend.ask(ListAccess())))
         app = self._app = App(settings, backend, self.metrics, self.log, required=self.safety.authentication)
         await app.open()
-        listener = Listener(app.handle, settings.limits, on_drain=app.drain)
+        listener = Listener(app.handle, settings.limits, on_drain=app.drain, on_cut=self._cut)
         try:
             port = await listener.start(settings.host, settings.port, self._tls)
         except OSError as error:
@@ -100,9 +110,17 @@ class Server:
     def _count(self, backend: Backend, listener: Listener) -> None:
         """Let the metrics ask for what is counted elsewhere."""
         self.metrics.connections.ask(lambda: len(listener.connections))
+        self.metrics.strangers.ask(lambda: len(listener.strangers))
         self.metrics.store_pending.ask(lambda: backend.pending)
         self.metrics.slow_readers.ask(lambda: listener.dropped)
         self.metrics.unheard.ask(lambda: sum(listener.refused.values()))
+
+    def _cut(self, why: Cut, remote: str, detail: str) -> None:
+        """Take note of a connection that is not served: all are counted, and some are logged."""
+        if why in CUTS:
+            self.metrics.connections_cut.add(why)
+        level, text = _CUT[why]
+        self.log.seldom(text, f"{text}: {detail}", level, remote=remote)
 
     async def stop(self, drain: float | None = None) -> None:
         """Take nothing new, tell who waits to come back, let what is under way finish; then let go of all."""

@@ -24,6 +24,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "auth": get_args(Auth),
     "history": HISTORY_LEVELS,
+    "most_history": HISTORY_LEVELS[1:],  # less would be nothing but what is always kept
     "log_format": get_args(LogFormat),
     "log_level": get_args(LogLevel),
 }
@@ -51,6 +52,7 @@ class Limits:
     idle: float = 75.0  # how long a connection may be silent between two requests
     write_time: float = 10.0  # how long a peer may take to read an answer
     connections: int = 12_000  # of all together
+    strangers: int = 3_000  # connections of one address on which nobody has shown a valid access token
     streams: int = 6_000  # event and signal streams
     waiters: int = 10_000  # acquires that the server waits for
     leases: int = 100_000
@@ -67,7 +69,8 @@ class Limits:
             value = getattr(self, name)
             checked = _count(value, f"limits.{name}") if kind == "int" else seconds(value, f"limits.{name}")
             object.__setattr__(self, name, checked)
-        for name in ("body", "head", "head_time", "body_time", "idle", "write_time", "connections"):
+        needed = ("body", "head", "head_time", "body_time", "idle", "write_time", "connections", "strangers")
+        for name in needed:
             if not getattr(self, name):
                 raise SettingsError(f"limits.{name} is 0; nobody could ask for anything")
         if not 0 < self.shortest_ttl <= self.longest_ttl <= MAX_TTL:
@@ -91,6 +94,7 @@ class ServerSettings:
     auth: Auth = "auto"
     insecure_no_authentication: bool = False
     history: HistoryLevel = "notable"
+    most_history: HistoryLevel = "notable"  # that callers may ask for; with admin:* they may any
     limits: Limits = Limits()
     log_format: LogFormat = "text"
     log_level: LogLevel = "info"

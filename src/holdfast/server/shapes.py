@@ -18,6 +18,7 @@ from holdfast.errors import RequestRefused, SettingsError
 
 MOST_INTEGER = 2**63 - 1
 PRINTABLE = "[^\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]"  # for JSON Schema
+TOO_DEEP = "the body is nested too deeply"
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 Json = dict[str, Any]
@@ -318,6 +319,14 @@ def read_json(body: bytes) -> Any:
     try:
         return _decode(body.decode("utf-8"))
     except RecursionError as error:
-        raise RequestRefused(400, "the body is nested too deeply") from error
+        raise RequestRefused(400, TOO_DEEP) from error
     except ValueError as error:
         raise RequestRefused(400, f"the body is not JSON: {error}") from error
+
+
+def read_body(shape: Fields, body: bytes) -> Json:
+    """Return what a body says. One that can be read may still be too deep to be checked, or to be shown."""
+    try:
+        return shape.read(read_json(body))
+    except RecursionError as error:
+        raise RequestRefused(400, TOO_DEEP) from error

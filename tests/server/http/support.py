@@ -34,6 +34,8 @@ class Desk:
 
     async def handle(self, request: HTTPRequest) -> Response | Stream:
         self.seen.append(request)
+        if not request.path.startswith("/public"):
+            request.let_in()
         what = request.path.rpartition("/")[2]
         return await getattr(self, f"_{what}", self._echo)(request)
 
@@ -49,6 +51,9 @@ class Desk:
             self.cancelled.set()
             raise
         return Response(200, b'"waited"')
+
+    async def _unknown(self, request: HTTPRequest) -> Response:
+        return Response(401)
 
     async def _fail(self, request: HTTPRequest) -> Response:
         raise RuntimeError("the secret reason")

@@ -261,3 +261,17 @@ def test_an_answer_for_somebody_who_has_just_left_is_dropped(site, path):
     assert site.desk.cancelled.wait(30)
     site.until(lambda: not site.listener.connections)
     assert site.desk.gone.is_set() == (path == "/stream")
+
+
+def test_no_answer_is_sniffed_and_no_stream_is_buffered_by_a_proxy(site):
+    with site.connect() as peer:
+        answer = peer.ask("/")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "strict-transport-security" not in answer.headers
+        assert "x-accel-buffering" not in answer.headers
+        peer.get("/stream")
+        head = peer.head()
+        assert (head.headers["x-accel-buffering"], head.headers["x-content-type-options"]) == (
+            "no",
+            "nosniff",
+        )

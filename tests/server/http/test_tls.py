@@ -61,7 +61,9 @@ def test_requests_and_streams_over_tls(serve, certificates):
     with site.connect(context=trusting(ca)) as peer:
         assert peer.sock.selected_alpn_protocol() is None
         assert peer.sock.version() in ("TLSv1.2", "TLSv1.3")
-        assert peer.ask("/", "POST", body=body).json["body"].encode() == body
+        answer = peer.ask("/", "POST", body=body)
+        assert answer.json["body"].encode() == body
+        assert answer.headers["strict-transport-security"] == "max-age=31536000"
         assert site.desk.seen[0].secure
         peer.get("/stream")
         peer.head()

@@ -96,12 +96,14 @@ def unscoped(principal: Principal, name: str) -> str | None:
     return name.removeprefix(before) if name.startswith(before) else None
 
 
-def own_name(principal: Principal, attempt: str) -> str:
+def own_name(principal: Principal, attempt: str, secret: bytes) -> str:
     """Return the owner of an attempt for which nobody gave one.
 
-    The same for the same attempt, so that asking again is the same owner asking; and no way back from it.
+    The same for the same attempt, so that asking again is the same owner asking, on whichever server of a
+    store. There is no way back from it: not even for attempts so short that all could be tried, because
+    nobody knows the *secret* of the store.
     """
-    short = hashlib.sha256(attempt.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    short = hmac.digest(secret, attempt.encode("utf-8", "surrogatepass"), "sha256").hex()[:12]
     return f"{_plain(principal) or 'anonymous'}-{short}"
 
 

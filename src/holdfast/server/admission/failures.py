@@ -7,11 +7,11 @@ comes from the same address: it may be that of a proxy.
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable
 
 from holdfast.errors import TooManyRequests
+from holdfast.server.http.strangers import neighbourhood
 
 AT_ONCE = 20.0  # failures
 REFILL = 0.5  # and so many more each second
@@ -31,7 +31,7 @@ class Failures:
     def count(self, remote: str) -> None:
         """Take note of a failure; raise `TooManyRequests` when there were too many."""
         now = self._clock()
-        address = _neighbourhood(remote)
+        address = neighbourhood(remote)
         left, then = self._left.pop(address, (AT_ONCE, now))
         left = min(AT_ONCE, left + (now - then) * REFILL)
         if left < 1:
@@ -42,14 +42,3 @@ class Failures:
         self._left[address] = left - 1, now
         if len(self._left) > MOST:
             self._left.popitem(last=False)
-
-
-def _neighbourhood(remote: str) -> str:
-    """Return the address, or of the sixth version its network: whoever has one has all of them."""
-    try:
-        address = ipaddress.ip_address(remote.partition("%")[0])
-    except ValueError:
-        return remote[:64]
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
-        return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
-    return str(address)

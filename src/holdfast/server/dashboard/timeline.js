@@ -35,6 +35,7 @@ const SHAPES = {
   assigned: "M-4,-4 L0,0 L-4,4 M4,-4 V4",
   returned: "M4,-3 H-1 A3,3 0 0 0 -1,3 H4 M1,-5.5 L4,-3 L1,-0.5",
   abandoned: "M-4.5,-3.5 H4.5 L0,4.5 Z M0,-1.5 V0.5",
+  forgotten: "M-4,-3 H4 M-3,-3 L-2,4.5 H2 L3,-3 M-1.5,-4.5 H1.5",
   joined: "M0,-4.5 V4.5 M-4.5,0 H4.5",
   draining: "M-4,-4 H4 M-4,0 H1 M-4,4 H-2",
   left: "M-4.5,0 H4.5",

@@ -74,7 +74,7 @@ class Acting:
         return Acquire(
             key=call.named,
             attempt=attempt,
-            owner=_owner(call.principal, given["owner"], attempt),
+            owner=self._owner(call, attempt),
             ttl=given["ttl"],
             client=call.client,
             wait=given["wait"],
@@ -91,6 +91,12 @@ class Acting:
             ),
             now=given["now"],
         )
+
+    def _owner(self, call: Call, attempt: str) -> str:
+        name = call.given["owner"]
+        if name is None:
+            return own_name(call.principal, attempt, self._backend.secret)
+        return scoped(call.principal, name)
 
     async def _ask_once(self, request: Acquire, call: Call) -> Any:
         try:
@@ -208,16 +214,13 @@ class Acting:
     async def break_(self, call: Call) -> Response:
         """Take a lock away from whoever holds it."""
         given = call.given
-        by = _by(call, given["by"])
-        request = Break(call.named, by, given["reason"], given["token"], given["now"])
+        request = Break(call.named, call.by, given["reason"], given["token"], given["now"])
         return await self._do(call, request)
 
     async def resize(self, call: Call) -> Response:
         """Set how many permits there are."""
         given = call.given
-        return await self._do(
-            call, Resize(call.named, given["permits"], _by(call, given["by"]), given["now"])
-        )
+        return await self._do(call, Resize(call.named, given["permits"], call.by, given["now"]))
 
     async def sweep(self, call: Call) -> Response:
         """Tidy up."""
@@ -261,11 +264,3 @@ class Acting:
 
 def _names(request: Acquire) -> dict[str, str]:
     return {"key": request.key, "attempt": request.attempt, "owner": request.owner}
-
-
-def _owner(principal: Principal, name: str | None, attempt: str) -> str:
-    return own_name(principal, attempt) if name is None else scoped(principal, name)
-
-
-def _by(call: Call, name: str | None) -> str:
-    return scoped(call.principal, name) if name else call.principal.name or call.http.remote

@@ -9,7 +9,7 @@ from holdfast.core.data import data
 from holdfast.core.events import HistoryLevel
 from holdfast.core.requests import Client
 from holdfast.errors import AccessDenied
-from holdfast.server.admission.access import Principal
+from holdfast.server.admission.access import Principal, scoped
 from holdfast.server.http.message import HTTPRequest
 from holdfast.server.routes.route import Route
 
@@ -35,6 +35,12 @@ class Call:
         """Who asks, as far as the body says."""
         who = self.given["client"] or {"instance": "", "host": None, "pid": 0}
         return Client(who["instance"], who["host"] or self.http.remote, who["pid"])
+
+    @property
+    def by(self) -> str:
+        """Who does it, for the history: as the caller says it, within what it may call itself."""
+        said = self.given["by"]
+        return scoped(self.principal, said) if said else self.principal.name or self.http.remote
 
     def require(self, verb: Verb, key: str) -> None:
         """Refuse if the caller may not do this to *key*, whether or not there is such a lock."""

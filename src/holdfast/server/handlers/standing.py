@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from holdfast import __version__, errors
-from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess, parse_right
+from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess, new_right
 from holdfast.core.data import as_dict
 from holdfast.core.requests import Inspect
 from holdfast.server.admission.access import Access
@@ -27,9 +27,14 @@ READY_WITHIN = 2.0  # seconds for the store to answer
 PROBE = "holdfast:readyz"
 
 # The page runs nothing, shows nothing and talks to nobody but what this server sends.
+POLICY = "; ".join(
+    (
+        *("default-src 'self'", "img-src 'self' data:"),
+        *("base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'"),
+    )
+)
 PAGE_HEADERS = (
-    ("Content-Security-Policy", "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'"),
-    ("X-Content-Type-Options", "nosniff"),
+    ("Content-Security-Policy", POLICY),
     ("Referrer-Policy", "no-referrer"),
     ("Cross-Origin-Opener-Policy", "same-origin"),
 )
@@ -130,7 +135,7 @@ class Standing:
     async def grant_access(self, call: Call) -> Response:
         """Keep a new access token."""
         for right in call.given["rights"]:
-            parse_right(right)
+            new_right(right)
         answer = await self._backend.ask(GrantAccess(**call.given))
         await self._access.reload()
         return answered(answer)

@@ -60,7 +60,7 @@ class Working:
         if given["owner"] is not None:
             owner = scoped(principal, given["owner"])
         else:
-            owner = id or own_name(principal, given["attempt"])
+            owner = id or own_name(principal, given["attempt"], self._backend.secret)
         request = Assign(
             key=call.named,
             attempt=given["attempt"],
@@ -97,10 +97,9 @@ class Working:
 
     async def forget(self, call: Call) -> Response:
         """Forget work that nobody has."""
-        answer = await self._backend.ask(Forget(call.named, call.given["now"]), call.history)
-        if answer is None:
-            return _unknown(call)
-        return self._plain(Forget(call.named), answer)
+        request = Forget(call.named, call.by, call.given["now"])
+        answer = await self._backend.ask(request, call.history)
+        return _unknown(call) if answer is None else self._plain(request, answer)
 
     async def inspect(self, call: Call) -> Response:
         """Look at one piece of work."""

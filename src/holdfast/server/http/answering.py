@@ -13,7 +13,10 @@ from holdfast.server.http.message import Headers, HTTPRequest, Response, Stream
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 VALUE = re.compile(r"[\t -~\x80-\xff]*")
+HSTS = "Strict-Transport-Security: max-age=31536000\r\n"
+UNBUFFERED = "X-Accel-Buffering: no\r\n"  # nginx would keep what is sent until it has 4 KiB of it
 OURS = {"date", "content-length", "content-type", "connection", "transfer-encoding", "holdfast-request-id"}
+OURS |= {"x-content-type-options", "strict-transport-security", "x-accel-buffering"}
 
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
@@ -22,7 +25,7 @@ def render(response: Response, request: HTTPRequest, keep_alive: bool) -> bytes:
     """Return *response* to *request* as it is sent; `ValueError` if a header of it cannot be."""
     bodiless = response.status in (204, 304)
     head = _start(response.status, response.content_type, response.headers) + (
-        f"{_date()}Holdfast-Request-Id: {request.id}\r\n{_connection(request, keep_alive)}"
+        f"{_date()}{_who_asked(request)}{_connection(request, keep_alive)}"
         + ("\r\n" if bodiless else f"Content-Length: {len(response.body)}\r\n\r\n")
     )
     if bodiless or request.method == "HEAD":
@@ -32,8 +35,12 @@ def render(response: Response, request: HTTPRequest, keep_alive: bool) -> bytes:
 
 def render_start(stream: Stream, request: HTTPRequest) -> bytes:
     """Return the head of *stream*, which ends with its connection."""
-    head = f"{_start(200, stream.content_type, stream.headers)}{_date()}Holdfast-Request-Id: {request.id}\r\n"
-    return f"{head}Connection: close\r\n\r\n".encode("latin-1")
+    head = f"{_start(200, stream.content_type, stream.headers)}{_date()}{_who_asked(request)}"
+    return f"{head}{UNBUFFERED}Connection: close\r\n\r\n".encode("latin-1")
+
+
+def _who_asked(request: HTTPRequest) -> str:
+    return f"Holdfast-Request-Id: {request.id}\r\n{HSTS if request.secure else ''}"
 
 
 def _connection(request: HTTPRequest, keep_alive: bool) -> str:
@@ -56,6 +63,7 @@ def _start(status: int, content_type: str, headers: Headers) -> str:
         lines.append(_line(name, value))
     if all(name.lower() != "cache-control" for name, _ in headers):
         lines.append("Cache-Control: no-store")
+    lines.append("X-Content-Type-Options: nosniff")
     return "\r\n".join([*lines, ""])
 
 

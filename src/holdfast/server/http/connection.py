@@ -7,22 +7,25 @@ it is to do (send a head, send a body, read an answer) has a deadline, and most 
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.errors import RequestRefused, StoreError
 from holdfast.log import log
 from holdfast.server.http.answering import CONTINUE, render, render_start
 from holdfast.server.http.deadlines import NEVER
+from holdfast.server.http.greeting import LINGER, Greeting
 from holdfast.server.http.message import HTTPRequest, Response, Stream, new_id, problem
 from holdfast.server.http.receiving import Reader
 from holdfast.server.streams import sse
 
 if TYPE_CHECKING:
-    from holdfast.server.http.listener import Listener
+    from holdfast.server.http.listener import Cut, Listener
 
 AHEAD = 4096  # bytes of requests to come, behind which we stop reading until the present one is answered
-LINGER = 2.0  # seconds that a refused peer may go on sending: closed at once, it might never see the answer
 SLOWEST = 1024  # bytes a second; reading slower than that is no progress
+FULL = "the server has as many connections as it may; try again later"
 SLOW = sse.goodbye("slow", "too much was waiting to be read; come back and go on behind the last event")
 
 
@@ -33,7 +36,8 @@ FLUSHING = 2  # the peer has not taken the answer yet
 STREAMING = 3
 REFUSED = 4  # told so; whatever still comes is thrown away
 CLOSING = 5  # the last bytes are on their way
-NAMES = ("reading", "handling", "flushing", "streaming", "refused", "closing")
+GREETING = 6  # it has come, and may have to do its handshake
+NAMES = ("reading", "handling", "flushing", "streaming", "refused", "closing", "greeting")
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -42,15 +46,17 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_ahead",
         "_certificate",
+        "_greeting",
         "_in_body",
         "_listener",
         "_pending",
         "_reader",
-        "_remote",
         "_state",
+        "_stranger",
         "_stream",
         "_transport",
         "deadline",
+        "remote",
         "task",
         "tick",
     )
@@ -58,8 +64,10 @@ class Connection(asyncio.BufferedProtocol):
     _transport: asyncio.Transport
     _reader: Reader | None
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, remote: str) -> None:
         self._listener = listener
+        self.remote = remote  # the peer's address
+        self._greeting: Greeting | None = None  # until there is a transport
         self._state = CLOSING
         self._reader = None
         self._stream: Stream | None = None
@@ -67,34 +75,52 @@ class Connection(asyncio.BufferedProtocol):
         self._ahead = b""
         self._in_body = False
         self._pending = 0  # bytes that waited for the peer when we last looked
-        self._remote = ""
+        self._stranger = True  # nobody was let in on it
         self._certificate: dict[str, Any] | None = None
         self.deadline = NEVER
         self.tick = 0
 
     def __repr__(self) -> str:
-        return f"<Connection from {self._remote}: {NAMES[self._state]}>"
+        return f"<Connection from {self.remote}: {NAMES[self._state]}>"
+
+    # From its arrival on.
+
+    def begin(self, sock: socket.socket) -> None:
+        """Come in by *sock*, which was accepted just now, if there is a place for us."""
+        listener = self._listener
+        if listener.admit(self, self.remote):
+            self._state = GREETING
+        elif listener.tls is None and not listener.overfull:
+            self._state = REFUSED  # and told so
+        else:  # that would take a handshake, or time that others need
+            listener.cut("refused", self.remote, FULL)
+            sock.close()
+            listener.forget(self)
+            return
+        listener.deadlines.set(self, listener.limits.head_time)
+        self._greeting = Greeting(self, listener, sock)
 
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=0)  # tell us whenever the peer does not keep up
-        peer = transport.get_extra_info("peername")
-        self._remote = peer[0] if peer else ""
+        self._greeting = None
         self._certificate = transport.get_extra_info("peercert") or None
-        listener = self._listener
-        listener.connections.add(self)
-        if listener.overfull:
-            self._state = REFUSED
-            transport.abort()  # type: ignore[attr-defined]
-        elif listener.full:
-            self._refuse(RequestRefused(503, "the server has as many connections as it may; try again later"))
+        if self._state == GREETING:
+            self._open()
+        elif self._state == REFUSED:
+            self._refuse(RequestRefused(503, FULL), "refused")
         else:
-            self._reader = Reader(listener.limits, listener.room)
-            self._reader.on_no_room = self._refuse
-            self._state = READING
-            listener.deadlines.set(self, listener.limits.head_time)
+            self._transport.abort()
+
+    def _open(self) -> None:
+        """Read the first request."""
+        listener = self._listener
+        self._transport.set_write_buffer_limits(high=0)  # tell us whenever the peer does not keep up
+        self._reader = Reader(listener.limits, listener.room)
+        self._reader.on_no_room = self._refuse
+        self._state = READING
+        listener.deadlines.set(self, listener.limits.head_time)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         # One for all connections: what is read is taken out before anybody else reads.
@@ -166,7 +192,9 @@ class Connection(asyncio.BufferedProtocol):
             self._in_body = False
             self.deadline = NEVER
             listener = self._listener
-            request = reader.take(self._remote, listener.secure, self._certificate)
+            request = reader.take(self.remote, listener.tls is not None, self._certificate)
+            if self._stranger:
+                request.on_let_in = self._let_in
             # With a name of its own it need not make one up.
             self.task = asyncio.Task(self._run(request), loop=listener.loop, name="holdfast-request")
         elif reader.in_body and not self._in_body:
@@ -201,6 +229,9 @@ class Connection(asyncio.BufferedProtocol):
             if stream is not None:
                 stream.drop()
                 stream = None
+        if isinstance(answer, Response) and answer.status == 401 and not self._stranger:
+            self._stranger = True  # let in once, and not any more
+            self._listener.strangers.add(self, self.remote)
         if self._state != HANDLING:  # the peer left in the same moment
             if stream is not None:
                 stream.drop()
@@ -208,6 +239,14 @@ class Connection(asyncio.BufferedProtocol):
             self._begin(stream, data, is_head=request.method == "HEAD")
         else:
             self._answer(data, keep_alive)
+
+    def _let_in(self) -> None:
+        self._stranger = False
+        self._listener.strangers.drop(self)
+
+    @property
+    def is_busy(self) -> bool:
+        return self._state == HANDLING
 
     def _answer(self, data: bytes, keep_alive: bool) -> None:
         self._state = FLUSHING
@@ -230,16 +269,21 @@ class Connection(asyncio.BufferedProtocol):
         if ahead:
             self._receive(ahead)
 
-    def _refuse(self, error: RequestRefused) -> None:
+    def _refuse(self, error: RequestRefused, why: Cut = "unheard") -> None:
         """Answer that we do not go on, and listen no more."""
         self._listener.refused[error.status] = self._listener.refused.get(error.status, 0) + 1
+        self._listener.cut(why, self.remote, str(error))
         self._state = REFUSED
         self._read_no_more()
-        request = HTTPRequest("", "", id=new_id())
-        self._transport.write(render(problem(error), request, keep_alive=False))
+        self._transport.write(render(problem(error), self._no_request(), keep_alive=False))
         if self._transport.can_write_eof():
-            self._transport.write_eof()
+            with suppress(OSError):  # it has left already
+                self._transport.write_eof()
         self._listener.deadlines.set(self, LINGER)
+
+    def _no_request(self) -> HTTPRequest:
+        """Return what an answer is to that has no request."""
+        return HTTPRequest("", "", secure=self._listener.tls is not None, id=new_id())
 
     # Streams.
 
@@ -296,6 +340,11 @@ class Connection(asyncio.BufferedProtocol):
                 seconds = self._listener.limits.head_time
                 self._refuse(RequestRefused(408, f"the request's head was not there within {seconds:g} s"))
             return
+        if self._state == GREETING:
+            seconds = self._listener.limits.head_time
+            self._listener.cut("handshake", self.remote, f"it was not done within {seconds:g} s")
+            self.abort()
+            return
         waiting = self._transport.get_write_buffer_size()
         enough = SLOWEST * self._listener.limits.write_time
         if self._state != REFUSED and self._pending - waiting >= enough:
@@ -318,11 +367,25 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Close at once."""
         self._state = CLOSING
-        self._transport.abort()
+        if self._greeting is not None:
+            self._greeting.cancel()
+        else:
+            self._transport.abort()
+
+    def make_room(self) -> None:
+        """Go, so that somebody else can come: with a word of it, where that takes no time."""
+        if self._state == READING and not self._pending and self._listener.tls is None:
+            error = RequestRefused(503, FULL)
+            self._transport.write(render(problem(error), self._no_request(), keep_alive=False))
+            self._close()
+        else:
+            self.abort()
 
     def drain(self) -> None:
         """Close if nothing is under way; else that is for the answer to do."""
-        if self._state == READING and not (self._reader and self._reader.started):
+        if self._state == GREETING:
+            self.abort()
+        elif self._state == READING and not (self._reader and self._reader.started):
             self._close()
 
     def _read_no_more(self) -> None:

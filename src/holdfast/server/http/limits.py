@@ -21,6 +21,8 @@ class Limits(Protocol):
     @property
     def connections(self) -> int: ...
     @property
+    def strangers(self) -> int: ...  # connections of one address on which nobody was let in yet
+    @property
     def write_time(self) -> float: ...  # without progress, after which a peer that does not read is cut off
     @property
     def slow_reader(self) -> int: ...  # how much may wait for the reader of a stream

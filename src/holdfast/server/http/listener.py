@@ -7,22 +7,26 @@ import errno
 import socket
 import ssl as tls
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, cast
 
-from holdfast.server.http.connection import LINGER, Connection
+from holdfast.server.http.connection import Connection
 from holdfast.server.http.deadlines import Deadlines
 from holdfast.server.http.limits import Limits
 from holdfast.server.http.message import Handler
 from holdfast.server.http.receiving import Room
+from holdfast.server.http.strangers import Stranger, Strangers
 from holdfast.server.http.tls import ServerContext
 
+AT_ONCE = 64  # connections that are accepted before somebody else has a turn
 BACKLOG = 1024
 LOOK = 10.0  # seconds between looks for a new certificate
+REST = 0.5  # seconds without accepting anybody, when there are no files left
 READ = 16 * 1024  # bytes at once
 LARGE_BODIES = 64  # as many as that of the largest kind may arrive at the same time
 TOLD = 64  # connections beyond the limit that are told why; yet more are just closed
 UNREAD = 64 * 1024 * 1024  # bytes of answers that wait for their readers, of all together
 PATIENCE = 5.0  # seconds that handlers may take to tidy up after they were cut off
+Cut = Literal["strangers", "full", "refused", "handshake", "unheard"]  # why a connection is cut off
 STUCK = 60_000  # milliseconds without a sign of life, after which the kernel gives a silent peer up
 
 
@@ -30,14 +34,22 @@ class Listener:
     """Accepts connections and gives their requests to *handler*. Belongs to the loop that starts it."""
 
     def __init__(
-        self, handler: Handler, limits: Limits, *, on_drain: Callable[[], None] | None = None
+        self,
+        handler: Handler,
+        limits: Limits,
+        *,
+        on_drain: Callable[[], None] | None = None,
+        on_cut: Callable[[Cut, str, str], None] | None = None,
     ) -> None:
         self.handler = handler
         self.limits = limits
         self.on_drain = on_drain
-        self.connections: set[Connection] = set()
+        self._on_cut = on_cut  # is told why, from which address, and what there is to say
+        self.connections: set[Connection] = set()  # from the moment they are accepted
+        self.strangers = Strangers()  # some of them
+        self._going: set[Connection] = set()  # some of them, too: there is no place for them
         self.draining = False
-        self.secure = False
+        self.tls: tls.SSLContext | None = None
         self.refused: dict[int, int] = {}  # by status, those that no handler has seen
         self.dropped = 0  # peers that did not read
         self._unread: dict[Connection, int] = {}  # who has not read an answer yet, and how much of it
@@ -46,7 +58,7 @@ class Listener:
         self.buffer = memoryview(bytearray(READ))
         self.loop: asyncio.AbstractEventLoop
         self._deadlines: Deadlines | None = None
-        self._servers: list[asyncio.Server] = []
+        self._sockets: list[socket.socket] = []
         self._empty: asyncio.Future[None] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -55,41 +67,85 @@ class Listener:
         self.loop = asyncio.get_running_loop()
         if self._deadlines is None:
             self._deadlines = Deadlines(self.loop)
-        self.secure = ssl is not None
+        self.tls = ssl
         found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for each in _listen_on([(family, address) for family, _, _, _, address in found], port):
             port = each.getsockname()[1]
-            server = await self.loop.create_server(
-                lambda: Connection(self),
-                sock=each,
-                ssl=ssl,
-                backlog=BACKLOG,
-                ssl_handshake_timeout=None if ssl is None else self.limits.head_time,
-                ssl_shutdown_timeout=None if ssl is None else LINGER,
-            )
-            self._servers.append(server)
+            self._sockets.append(each)
+            self.loop.add_reader(each, self._accept, each)
         if isinstance(ssl, ServerContext):
             self._watch(ssl)
         return port
+
+    def _accept(self, sock: socket.socket) -> None:
+        """Let in some of those at the door. See `greeting` for why we do this ourselves."""
+        for _ in range(AT_ONCE):
+            try:
+                accepted, address = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # too many open files: those that end make room
+                self.cut("refused", "", f"no connection can be accepted: {error.strerror}")
+                self.loop.remove_reader(sock)
+                self.loop.call_later(REST, self._accept_again, sock)
+                return
+            accepted.setblocking(False)
+            Connection(self, str(address[0])).begin(accepted)
+
+    def _accept_again(self, sock: socket.socket) -> None:
+        if sock in self._sockets:
+            self.loop.add_reader(sock, self._accept, sock)
 
     @property
     def deadlines(self) -> Deadlines:
         assert self._deadlines is not None
         return self._deadlines
 
+    def admit(self, connection: Connection, remote: str) -> bool:
+        """Count a connection that was accepted; False if there is no place for it, nor anybody to make room.
+
+        An address with too many strangers makes room among its own, a full server among all.
+        """
+        strangers, limits = self.strangers, self.limits
+        if strangers.count(remote) >= limits.strangers:
+            self._make_room("strangers", strangers.oldest(remote), remote)
+        if self._present >= limits.connections:
+            self._make_room("full", strangers.oldest(), remote)
+        full = self._present >= limits.connections
+        self.connections.add(connection)
+        if full:
+            self._going.add(connection)
+        else:
+            strangers.add(connection, remote)
+        return not full
+
+    def cut(self, why: Cut, remote: str, detail: str) -> None:
+        """Tell whoever runs the server of a connection that is not served."""
+        if self._on_cut is not None:
+            self._on_cut(why, remote, detail)
+
     @property
-    def full(self) -> bool:
-        """Whether the connection that was just added is one too many."""
-        return len(self.connections) > self.limits.connections
+    def _present(self) -> int:
+        return len(self.connections) - len(self._going)
 
     @property
     def overfull(self) -> bool:
-        """Whether there is not even time to say so."""
-        return len(self.connections) > self.limits.connections + TOLD
+        """Whether there are so many too many that there is not even time to tell the last one."""
+        return len(self._going) > TOLD
+
+    def _make_room(self, why: Cut, oldest: Stranger | None, remote: str) -> None:
+        if oldest is not None:
+            connection = cast("Connection", oldest)  # nothing else was added
+            self.strangers.drop(connection)
+            self._going.add(connection)
+            self.cut(why, connection.remote, f"it made room for {remote}")
+            connection.make_room()
 
     def forget(self, connection: Connection) -> None:
         """For a connection that is closed."""
         self.connections.discard(connection)
+        self.strangers.drop(connection)
+        self._going.discard(connection)
         self.was_read(connection)
         if not self.connections and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
@@ -147,9 +203,10 @@ class Listener:
 
     def _stop(self) -> None:
         self.draining = True
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        for each in self._sockets:
+            self.loop.remove_reader(each)
+            each.close()
+        self._sockets.clear()
 
 
 def _listen_on(addresses: list[tuple[int, Any]], port: int) -> list[socket.socket]:

@@ -32,6 +32,7 @@ class HTTPRequest:
         "id",
         "keep_alive",
         "method",
+        "on_let_in",
         "path",
         "peer_certificate",
         "query",
@@ -65,6 +66,12 @@ class HTTPRequest:
         self.peer_certificate = peer_certificate  # of a client that had to show one
         self.version = version
         self.keep_alive = keep_alive
+        self.on_let_in: Callable[[], None] | None = None
+
+    def let_in(self) -> None:
+        """For the handler: whoever asks may ask, so its connection does not make room for strangers."""
+        if self.on_let_in is not None:
+            self.on_let_in()
 
     def __repr__(self) -> str:
         # Without headers, body and query: there are secrets in them.

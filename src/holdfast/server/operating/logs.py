@@ -4,7 +4,8 @@ A request is logged by the template of its route, never by its path, and with ne
 have attempts and access tokens in them, which are secrets. Keys are told at the level ``debug`` only.
 
 Lines are written by a thread of their own, because whoever reads them may be slow, and a server that waits
-for its log serves nobody. If too many wait to be written, new ones are dropped and counted.
+for its log serves nobody. If too many wait to be written, new ones are dropped and counted. Of what anybody
+can cause without being let in only some lines are written, and how many there were beside them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from functools import lru_cache
 from typing import Any, TextIO
 
 from holdfast.masking import block_signals
+from holdfast.server.operating.sparing import SUMMARY, Sparing
 from holdfast.server.settings import LogFormat, LogLevel
 
 MOST_WAITING = 10_000  # lines
@@ -41,8 +43,9 @@ class ServerLog:
     ) -> None:
         self._level = LEVELS[level]
         self._show = _as_json if format == "json" else _as_text
-        self._writer = _Writer(sys.stderr if stream is None else stream)
         self._clock = clock
+        self._sparing = Sparing(clock)
+        self._writer = _Writer(sys.stderr if stream is None else stream, self)
         self._before: tuple[list[logging.Handler], int, bool] | None = None
 
     def request(
@@ -57,10 +60,16 @@ class ServerLog:
         remote: str = "",
         key: str = "",
         error: str = "",
+        known: bool = True,
     ) -> None:
-        """Log an answered request; *error* is the name of the error that it was answered with, if any."""
+        """Log an answered request; *error* is the name of the error that it was answered with, if any.
+
+        Whoever asks was let in if it is *known*. Others may be anybody, and ask as often as they like.
+        """
         level = 40 if status >= 500 else 10 if method in _LOOKING and status < 400 else 20
         if level < self._level:
+            return
+        if not known and status >= 400 and not self._admit(f"requests of callers not let in: {status}"):
             return
         fields: dict[str, Any] = {
             "id": id,
@@ -81,6 +90,30 @@ class ServerLog:
         """Log something else."""
         if LEVELS[level] >= self._level:
             self._write(LEVELS[level], message, fields)
+
+    def seldom(self, kind: str, message: str, level: LogLevel = "info", **fields: Any) -> None:
+        """Log something else that anybody can cause: some of each *kind*, and how many there were."""
+        if LEVELS[level] >= self._level and self._admit(kind):
+            self._write(LEVELS[level], message, fields)
+
+    def left_out(self, *, all: bool = False) -> list[str]:
+        """Return the lines that tell what was left out: for the writer."""
+        return [
+            self._show(self._clock(), 30, f"{count} more lines were left out: {kind}", {"left_out": count})
+            for kind, count in self._sparing.left_out(all=all)
+        ]
+
+    @property
+    def has_left_out(self) -> bool:
+        """Whether there are such lines, now or soon."""
+        return self._sparing.pending
+
+    def _admit(self, kind: str) -> bool:
+        before = self._sparing.pending
+        admitted = self._sparing.admit(kind)
+        if not admitted and not before:
+            self._writer.wake()  # it has something to tell, after a while
+        return admitted
 
     def install(self) -> None:
         """Take over what the library logs, until `close`."""
@@ -122,8 +155,9 @@ class _Handler(logging.Handler):
 class _Writer:
     """Writes lines in the background."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, log: ServerLog) -> None:
         self.dropped = 0
+        self._log = log
         self._stream = stream
         self._lines: deque[str] = deque()
         self._some = threading.Event()
@@ -136,6 +170,9 @@ class _Writer:
             self.dropped += 1
             return
         self._lines.append(line)
+        self.wake()
+
+    def wake(self) -> None:
         if not self._some.is_set():
             self._some.set()
 
@@ -146,10 +183,11 @@ class _Writer:
 
     def _run(self) -> None:
         block_signals()
-        while not (self._closed and not self._lines):
-            self._some.wait()
+        while not (self._closed and not self._lines and not self._log.has_left_out):
+            self._some.wait(SUMMARY if self._log.has_left_out else None)
             self._some.clear()
             lines = [self._lines.popleft() for _ in range(len(self._lines))]
+            lines += self._log.left_out(all=self._closed)
             if self.dropped:
                 lines.append(f"… {self.dropped} lines were dropped: nobody read them in time\n")
                 self.dropped = 0

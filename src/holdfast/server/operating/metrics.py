@@ -27,6 +27,7 @@ from holdfast.server.operating.instruments import (
 )
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CUTS = ("strangers", "full", "refused", "handshake")
 MOST_REMEMBERED = 50_000  # attempts in queues, to know how long they waited
 
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
@@ -67,7 +68,8 @@ class Metrics:
         self.request_seconds = self._histogram(
             "request_seconds", "Time from a request's last byte to its answer.", LATENCIES, "route"
         )
-        self.connections = self._gauge("connections", "Open connections.")
+        self.connections = self._gauge("connections", "Open connections, with TLS handshakes under way.")
+        self.strangers = self._gauge("strangers", "Those on which nobody has been let in yet.")
         self.streams = self._gauge("streams", "Open event streams.", "kind")
         self.waiters = self._gauge("waiters", "Acquires that the server waits for at the moment.")
 
@@ -119,6 +121,11 @@ class Metrics:
         self.unheard = self._asked(
             "unheard_total", "Requests refused before they were complete: malformed, too large, too slow."
         )
+        self.connections_cut = self._counter(
+            "connections_cut_total", "Connections that were cut off before somebody was let in.", "why"
+        )
+        for why in CUTS:
+            self.connections_cut.add(why, by=0)
         self.auth_failures = self._counter("auth_failures_total", "Requests without a valid access token.")
         self.access_denied = self._counter("access_denied_total", "Requests without the right to be done.")
         self.limits_hit = self._counter("limits_hit_total", "Requests beyond a limit.", "limit")

@@ -8,6 +8,7 @@ from holdfast.core.cluster import LARGEST_DATA, MOST_CLAIMED, MOST_OFFERED, WORK
 from holdfast.core.settings import MAX_TTL
 from holdfast.server.routes.route import (
     ATTEMPT,
+    BY,
     CLIENT,
     LISTED,
     NOW,
@@ -241,7 +242,7 @@ CLUSTER: tuple[Route, ...] = (
         ((200, "ended"),),
         verb="break",
         scope="key",
-        query=fields(now=NOW),
+        query=fields(by=BY, now=NOW),
         problems=(404, 409),
     ),
 )

@@ -112,6 +112,13 @@ class Assigning(Working):
                     shard = self._world.shard(work.key)
                     with shard.mutex:
                         return busy(shard.locks[work.key], now)
+            shard = self._world.shard(work.key)
+            with shard.mutex:
+                lock = shard.locks.get(work.key)
+                if lock is None:
+                    lock = shard.new_lock(work.key, self._world.floor)
+                    lock.freed_at = now
+                self._record(shard, lock, "forgotten", now, owner=None, token=work.token, by=request.by)
             del self._world.works[request.key]
             return c.Ended(work.view())
 

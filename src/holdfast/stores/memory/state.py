@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -358,6 +359,7 @@ class World:
     """What the clients of one ``memory://name`` share."""
 
     def __init__(self) -> None:
+        self.id = os.urandom(16).hex()
         self.shards = tuple(Shard() for _ in range(SHARDS))
         self.listeners: dict[str, Listener] = {}
         self.floor = 0

@@ -121,6 +121,10 @@ class MemoryStore(
             c.CountWork: self._count_work,
         }
 
+    def store_id(self) -> str:
+        """Return what tells this world from all others."""
+        return self._world.id
+
     def open(self) -> None:
         """Nothing to do."""
 

@@ -183,10 +183,14 @@ def forget(deal: Deal, request: c.Forget) -> c.Ended | Busy | None:
         return None
     if work.state == "assigned":
         look_at(deal.run, work, lock)
-        lock.write()
         if work.state == "assigned":
+            lock.write()
             work.write(deal.run)
             return Busy(lock.holder(), lock.expires_in())
+    if not lock.exists:
+        lock.make()
+    lock.record("forgotten", owner=None, token=work.token, by=request.by)
+    lock.write()
     deal.run.later("delete_work", key=request.key)
     return c.Ended(work.view())
 

@@ -240,7 +240,7 @@ class ClusterTraffic(Traffic):
         return PLAIN if attempt.endswith(INSIDE) else super().terms_of(key, attempt)
 
     def _forget(self) -> c.Forget:
-        return c.Forget(self._key(), now=self._at())
+        return c.Forget(self._key(), "olga", now=self._at())
 
     def _once_more(self) -> Request[Any]:
         """Return an earlier request as it was, but for the time: an answer was lost, or a copy is late."""

@@ -249,7 +249,8 @@ class Abandoning:
         assert isinstance(answer, Ended)
         assert (answer.work.state, answer.work.tries) == ("offered", 1)
         assert ask.find_work("job:1", now=110.0) is None
-        assert [event.kind for event in ask.history(key="job:1")] == ["expired", "abandoned"]
+        kinds = [event.kind for event in ask.history(key="job:1")]
+        assert kinds == ["expired", "abandoned", "forgotten"]
 
     # The head of the line
 

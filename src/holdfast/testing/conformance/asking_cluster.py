@@ -152,9 +152,9 @@ class ClusterAsker:
             c.Finish(work.key, work.attempt, work.token, ending, text, retry, at, data, retire, now=now)
         )
 
-    def forget(self, key: str, *, now: float | None) -> c.Ended | Busy | None:
+    def forget(self, key: str, *, now: float | None, by: str = "olga") -> c.Ended | Busy | None:
         """Forget work."""
-        return self.store.execute(c.Forget(key, now=now))
+        return self.store.execute(c.Forget(key, by, now=now))
 
     def find_work(self, key: str, *, now: float | None) -> c.WorkView | None:
         """Look at work, if there is any."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.cluster import Ended, WorkCount, WorkPage, WorkState
+from holdfast.core.events import Event
 from holdfast.core.requests import Busy
 from holdfast.testing.conformance.asking import Asker
 from holdfast.testing.conformance.naming import KEYS
@@ -106,6 +107,19 @@ class Surveying:
             assert ask.find_work(key, now=200.0) is None
             assert ask.forget(key, now=200.0) is None
         assert [work.key for work in ask.works(now=200.0).works] == ["a:3", "b:1"]
+
+    def test_what_was_forgotten_is_in_the_history_with_who_did_it(self, ask: Asker) -> None:
+        """Also if nobody ever had it; and once, however often it is asked for."""
+        ask.offer("job:1", now=100.0)
+        given = ask.begin("job:2", "a-1", now=100.0)
+        ask.finish(given, now=101.0)
+        for key in ("job:1", "job:2", "job:2"):
+            ask.forget(key, now=102.0, by="olga")
+        (first,) = ask.history(key="job:1")
+        assert first == Event("job:1", 1, "forgotten", 102.0, 0, None, "olga", id=first.id)
+        done, second = ask.history(key="job:2")
+        assert (done.kind, second.kind, second.number) == ("completed", "forgotten", 2)
+        assert (second.token, second.by, second.owner) == (given.token, "olga", None)
 
     def test_what_somebody_has_is_not_forgotten(self, ask: Asker) -> None:
         given = ask.begin("job:1", "a-1", now=100.0)
