@@ -23,6 +23,9 @@ SEED   ?=
 PROOF_SECONDS ?=
 PROOF  ?=
 
+# Tests start thousands of processes: each would compile all of the source again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help run demo show check test core full rotation pythons servers lint simulate explore proof mutants bench clean
 
