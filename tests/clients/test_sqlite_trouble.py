@@ -390,6 +390,30 @@ def test_a_writer_that_takes_less_than_we_wait_costs_only_time(tmp_path: Path) -
         thread.join(PATIENCE)
 
 
+def test_reading_does_not_wait_for_a_thread_that_waits_to_write(tmp_path: Path) -> None:
+    path = tmp_path / "locks.db"
+    with Holdfast(url_of(path, PATIENCE * 10), history="all") as locks:
+        locks.acquire("mine")
+        with another_writer(path) as end:
+            writer = threading.Thread(target=lambda: locks.acquire("nightly", timeout=PATIENCE).release())
+            writer.start()
+            eventually(locks._store._mutex.locked)
+            for look in (
+                lambda: locks.inspect("mine"),
+                lambda: list(locks.list()),
+                lambda: locks.history("mine"),
+                lambda: list(locks.watch("*", timeout=0)),
+            ):
+                looking = threading.Thread(target=look)
+                looking.start()
+                looking.join(PATIENCE)
+                assert not looking.is_alive()
+            assert writer.is_alive()
+            end()
+            writer.join(PATIENCE)
+            assert not writer.is_alive()
+
+
 def test_a_lease_outlives_a_writer_that_takes_long(tmp_path: Path) -> None:
     """Renewals fail and are tried again; an error is not a loss."""
     path = tmp_path / "locks.db"

@@ -56,7 +56,7 @@ FOUND_MUTANTS = (
         "sqlite: a file that was not opened yet is another one",
         "Fencing",
         "stores/sqlite/store.py",
-        (("if not self._database.id:", "if False:"),),
+        (("if not self._database.file.id:", "if False:"),),
         "tests/clients/test_fencing.py::test_a_lock_can_be_taken_with_the_commit_as_the_first_thing_of_all",
     ),
     Mutant(
