@@ -35,6 +35,7 @@ from holdfast.core.requests import (
     Inspect,
     List,
     NotHeld,
+    Probe,
     Queued,
     Refused,
     Release,
@@ -57,6 +58,7 @@ from holdfast.stores.sql.deadlock import Tables, end_circles
 from holdfast.stores.sql.dealing import Decide
 from holdfast.stores.sql.deciding import Acquired
 from holdfast.stores.sql.holds import is_plain
+from holdfast.stores.sql.probing import probe
 from holdfast.stores.sql.row import LockRow, Post
 from holdfast.stores.sql.run import Fetch, Row
 from holdfast.stores.sqlite import batch, claiming, cluster
@@ -128,6 +130,7 @@ class SQLiteStore:
         self, path: Path, options: StoreOptions, *, synchronous: str = "normal", busy_timeout: float = 5.0
     ) -> None:
         self.path = path.absolute()
+        self._client = options.client
         self._level: HistoryLevel = options.history
         self._database = Database(self.path, synchronous=synchronous, busy_timeout=busy_timeout)
         self._mutex = threading.Lock()
@@ -148,6 +151,7 @@ class SQLiteStore:
             Renew: self._renew,
             Watch: self._watch,
             Sweep: self._sweep,
+            Probe: lambda request, _: probe(self._fetch, self._client, request),
             GrantAccess: lambda request, _: access.grant(self._fetch, request),
             RevokeAccess: lambda request, _: access.revoke(self._fetch, request),
             **cluster.answers(self._deal),
@@ -270,6 +274,7 @@ class SQLiteStore:
 
     def after_fork(self, client: Client) -> None:
         """Become the store of *client* in a forked child; it connects anew when it is used."""
+        self._client = client
         self._mutex, self._reading = threading.Lock(), threading.Lock()
         self._database.abandon()
         self._reader.abandon()
