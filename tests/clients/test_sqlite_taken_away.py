@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import AsyncHoldfast, Holdfast, LeaseLost, StoreMisconfigured
+from holdfast.stores.sqlite import database
 from tests.clients.support import PATIENCE, QUICK, eventually
 
 REFUSED = "while it was in use"
+LOOK_EVERY = database.LOOK_EVERY
 
 
 @pytest.fixture
@@ -25,6 +27,17 @@ def path(tmp_path: Path) -> Path:
     with Holdfast(f"sqlite:///{tmp_path / 'real' / 'locks.db'}"):
         pass
     return tmp_path / "link" / "locks.db"
+
+
+@pytest.fixture(autouse=True)
+def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test depend on how fast it is: else what comes fast is looked at every few milliseconds."""
+    monkeypatch.setattr(database, "LOOK_EVERY", 0.0)
+
+
+def test_looking_is_never_put_off_for_long() -> None:
+    """Late by so much, somebody may be granted what others have been granted in the new file."""
+    assert LOOK_EVERY <= 0.01
 
 
 def url_of(path: Path) -> str:

@@ -32,6 +32,7 @@ PAGE_SIZE = 1024
 CHECKPOINT = 4000  # pages: every 4 MB of log, as SQLite would with pages of its usual size
 
 OPENINGS = 5  # tries to open one and the same file
+LOOK_EVERY = 0.005  # seconds from one look at whether it still is that to the next, if requests come faster
 
 # How to wait for our turn to write: give way a few times, because a write takes some 50 µs, then sleep for
 # about as long. SQLite's own busy handler sleeps up to 100 ms at a time, and starves whoever has bad luck.
@@ -110,6 +111,7 @@ class Database:
         self._connection: sqlite3.Connection | None = None
         self.file = file or SameFile(path)
         self._beside: Beside = []
+        self._look_at = 0.0
         self.grouped = False  # what is done now is part of a group
         self._saved = False  # and has a savepoint
 
@@ -188,13 +190,16 @@ class Database:
         return result
 
     def check(self) -> None:
-        """Raise if what was done was done in another file than the one at the path now."""
-        self.file.check(self._beside)
+        """Raise if what was done was done in another file than the one at the path now, or a moment ago."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_EVERY
+            self.file.check(self._beside)
 
     def look_again(self) -> None:
         """Raise if the file is not ours any more, without asking it anything."""
         if self._connection is not None:
-            self.check()
+            self.file.check(self._beside)
         else:
             self.file.look()
 
