@@ -414,6 +414,18 @@ def test_reading_does_not_wait_for_a_thread_that_waits_to_write(tmp_path: Path) 
             assert not writer.is_alive()
 
 
+def test_reading_takes_no_turn_at_the_connection_that_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, for a reader that would wait for no more than a moment."""
+    with Holdfast(url_of(tmp_path / "locks.db")) as locks, monkeypatch.context() as patched:
+        patched.setattr(locks._store, "_mutex", None)
+        assert locks.inspect("mine") is None
+        assert list(locks.list()) == []
+        assert locks.history("mine") == ()
+        assert list(locks.watch("*", timeout=0)) == []
+
+
 def test_a_lease_outlives_a_writer_that_takes_long(tmp_path: Path) -> None:
     """Renewals fail and are tried again; an error is not a loss."""
     path = tmp_path / "locks.db"

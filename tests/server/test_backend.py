@@ -28,6 +28,7 @@ from holdfast.core.requests import (
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.server import backend as module
 from holdfast.server.backend import Backend
+from holdfast.stores.base import READS
 
 HERE = Client("", "alpha", 1)
 ENOUGH = 60.0  # seconds, on however busy a machine
@@ -178,6 +179,22 @@ async def test_a_whole_cluster_shares_one_commit_and_nobody_has_the_work_of_anot
         *(backend.ask(c.Leave(id)) for id in ids),
     )
     assert {each.state for each in ends} == {"completed", "left"}
+    await backend.close()
+
+
+async def test_reads_have_a_line_of_their_own(file_url: str) -> None:
+    backend = Backend(file_url)
+    await backend.open()
+    execute = backend._lanes["notable"].store.execute
+    gate = Gate(backend)
+    gate._store.execute = lambda request: (execute if type(request) in READS else gate)(request)
+    first = asyncio.ensure_future(backend.ask(take("first")))
+    await asyncio.to_thread(gate.entered.wait, 30)
+    asked = [asyncio.ensure_future(backend.ask(kind)) for kind in (Inspect("x"), List(), c.CountWork())]
+    await asyncio.sleep(0)
+    assert len(backend._lanes["notable"]._lines[0]) == 0
+    gate.open()
+    await asyncio.gather(first, *asked)
     await backend.close()
 
 

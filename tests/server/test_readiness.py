@@ -140,6 +140,16 @@ async def test_a_probe_is_written_and_shows_nowhere(url: str) -> None:
         await backend.close()
 
 
+def test_a_probe_is_a_write(tmp_path: Path) -> None:
+    path = tmp_path / "locks.db"
+    store = open_store(f"sqlite:///{path}?busy_timeout=0.1", StoreOptions(Client("", "alpha", 1)))
+    with closing(store):
+        store.open()
+        with locked(path), pytest.raises(StoreUnavailable, match="another process keeps it locked"):
+            store.execute(Probe())
+        assert store.execute(Probe()) == Health()
+
+
 async def test_a_client_of_a_server_can_ask_for_it(tmp_path: Path) -> None:
     path = tmp_path / "locks.db"
     async with server(f"sqlite:///{path}?busy_timeout=0.2") as running:
