@@ -418,8 +418,15 @@ def test_reading_takes_no_turn_at_the_connection_that_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As above, for a reader that would wait for no more than a moment."""
+
+    class Taken:
+        def __enter__(self) -> None:
+            raise AssertionError("who reads has waited for who writes")
+
+        def __exit__(self, *_: object) -> None: ...
+
     with Holdfast(url_of(tmp_path / "locks.db")) as locks, monkeypatch.context() as patched:
-        patched.setattr(locks._store, "_mutex", None)
+        patched.setattr(locks._store, "_mutex", Taken())
         assert locks.inspect("mine") is None
         assert list(locks.list()) == []
         assert locks.history("mine") == ()
