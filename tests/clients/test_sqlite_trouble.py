@@ -390,6 +390,49 @@ def test_a_writer_that_takes_less_than_we_wait_costs_only_time(tmp_path: Path) -
         thread.join(PATIENCE)
 
 
+def test_reading_does_not_wait_for_a_thread_that_waits_to_write(tmp_path: Path) -> None:
+    path = tmp_path / "locks.db"
+    with Holdfast(url_of(path, PATIENCE * 10), history="all") as locks:
+        locks.acquire("mine")
+        with another_writer(path) as end:
+            writer = threading.Thread(target=lambda: locks.acquire("nightly", timeout=PATIENCE).release())
+            writer.start()
+            eventually(locks._store._mutex.locked)
+            for look in (
+                lambda: locks.inspect("mine"),
+                lambda: list(locks.list()),
+                lambda: locks.history("mine"),
+                lambda: list(locks.watch("*", timeout=0)),
+            ):
+                looking = threading.Thread(target=look)
+                looking.start()
+                looking.join(PATIENCE)
+                assert not looking.is_alive()
+            assert writer.is_alive()
+            end()
+            writer.join(PATIENCE)
+            assert not writer.is_alive()
+
+
+def test_reading_takes_no_turn_at_the_connection_that_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, for a reader that would wait for no more than a moment."""
+
+    class Taken:
+        def __enter__(self) -> None:
+            raise AssertionError("who reads has waited for who writes")
+
+        def __exit__(self, *_: object) -> None: ...
+
+    with Holdfast(url_of(tmp_path / "locks.db")) as locks, monkeypatch.context() as patched:
+        patched.setattr(locks._store, "_mutex", Taken())
+        assert locks.inspect("mine") is None
+        assert list(locks.list()) == []
+        assert locks.history("mine") == ()
+        assert list(locks.watch("*", timeout=0)) == []
+
+
 def test_a_lease_outlives_a_writer_that_takes_long(tmp_path: Path) -> None:
     """Renewals fail and are tried again; an error is not a loss."""
     path = tmp_path / "locks.db"

@@ -2,6 +2,8 @@
 
 import re
 import signal
+import sqlite3
+from contextlib import closing
 from urllib.parse import quote
 
 from tests.e2e.browsing import acquire, expect, row, rows, sign_in, token
@@ -87,6 +89,33 @@ def test_the_stream_goes_on_where_it_broke_off(page, server, url, locks):
         expect(page.locator(".row:not([hidden]) .kind")).to_have_text(
             ["granted", "failed", "broken", "granted"]
         )
+
+
+# The store behind the server.
+
+
+def test_it_does_not_say_live_while_nothing_can_be_written(page, server, tmp_path):
+    acquire(server, "nightly")
+    page.goto(server.url)
+    expect(page.locator("#light")).to_have_text("live")
+    with closing(sqlite3.connect(tmp_path / "locks.db", isolation_level=None)) as somebody:
+        somebody.execute("BEGIN IMMEDIATE")
+        expect(page.locator("#light")).to_have_text("not ready")
+        expect(page.locator("#banner")).to_contain_text("The server is not ready: a write")
+        expect(row(page, "nightly")).to_be_visible()  # what can be read is shown, and is not old
+        expect(page.locator("body")).not_to_have_attribute("data-stale", "true")
+    expect(page.locator("#light")).to_have_text("live")
+    expect(page.locator("#banner")).to_be_hidden()
+
+
+def test_it_does_not_say_live_while_nothing_can_be_read(page, server, tmp_path):
+    acquire(server, "nightly")
+    page.goto(server.url)
+    expect(page.locator("#light")).to_have_text("live")
+    (tmp_path / "locks.db").rename(tmp_path / "old.db")
+    expect(page.locator("#light")).to_have_text("stale")
+    expect(page.locator("#banner")).to_contain_text("cannot answer")
+    expect(page.locator("body")).to_have_attribute("data-stale", "true")
 
 
 # Who may what.

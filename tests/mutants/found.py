@@ -9,6 +9,8 @@ FORKING = "tests/faults/test_forking.py::test_{}"
 FORKED = "tests/clients/test_forked.py::test_{}"
 MYSQL_LISTENER = "stores/mysql/signals.py"
 MYSQL_CONNECTING = "tests/conformance/test_mysql_connecting.py::test_{}"
+TAKEN_AWAY = "tests/clients/test_sqlite_taken_away.py::test_{}"
+READINESS = "tests/server/test_readiness.py::test_{}"
 
 FOUND_MUTANTS = (
     Mutant(
@@ -56,7 +58,7 @@ FOUND_MUTANTS = (
         "sqlite: a file that was not opened yet is another one",
         "Fencing",
         "stores/sqlite/store.py",
-        (("if not self._database.id:", "if False:"),),
+        (("if not self._database.file.id:", "if False:"),),
         "tests/clients/test_fencing.py::test_a_lock_can_be_taken_with_the_commit_as_the_first_thing_of_all",
     ),
     Mutant(
@@ -204,5 +206,71 @@ FOUND_MUTANTS_ON_SERVERS = (
         MYSQL_LISTENER,
         (("except Exception as error:", "except errors.StoreError as error:"),),
         MYSQL_SIGNALS.format("a_listener_outlives_a_handler_that_fails"),
+    ),
+    Mutant(
+        "sqlite: a file that was replaced is not noticed",
+        "P2, Losing",
+        "stores/sqlite/database.py",
+        (
+            (
+                "            self._look_at = now + LOOK_EVERY\n            self.file.check(self._beside)\n",
+                "            self._look_at = now + LOOK_EVERY\n",
+            ),
+        ),
+        TAKEN_AWAY.format("what_was_granted_while_the_file_was_moved_is_not_told"),
+    ),
+    Mutant(
+        "sqlite: who connects anew goes on in another file",
+        "P2, Forking",
+        "stores/sqlite/samefile.py",
+        (("        if self._found is not None:\n            self._compare(found)\n", ""),),
+        TAKEN_AWAY.format("who_connects_anew_does_not_go_on_in_another_file[move]"),
+    ),
+    Mutant(
+        "sqlite: another file with the same number is taken for the old one",
+        "P2, Forking",
+        "stores/sqlite/samefile.py",
+        ((" or id not in (None, self.id)", ""),),
+        TAKEN_AWAY.format("another_file_with_the_same_number_is_another_file"),
+    ),
+    Mutant(
+        "sqlite: a deleted log is not noticed",
+        "P2, Losing",
+        "stores/sqlite/samefile.py",
+        (('names = [f"{real}-wal", f"{real}-shm"]', "names: list[str] = []"),),
+        TAKEN_AWAY.format("nothing_is_granted_or_told_in_a_file_that_is_not_there_any_more[delete_the_log]"),
+    ),
+    Mutant(
+        "sqlite: who reads waits for who writes",
+        "Requests",
+        "stores/sqlite/store.py",
+        (
+            (
+                "        with self._reading:\n            if isinst",
+                "        with self._mutex:\n            if isinst",
+            ),
+        ),
+        "tests/clients/test_sqlite_trouble.py::test_reading_takes_no_turn_at_the_connection_that_writes",
+    ),
+    Mutant(
+        "server: reads stand in line behind writes",
+        "Requests",
+        "server/backend.py",
+        (("self._lines[-1 if type(request) in READS else 0]", "self._lines[0]"),),
+        "tests/server/test_backend.py::test_reads_have_a_line_of_their_own",
+    ),
+    Mutant(
+        "a probe writes nothing",
+        "Requests",
+        "stores/sql/probing.py",
+        (('    fetch("write_ended", key=KEY, attempt=client.instance, **ended)\n', ""),),
+        READINESS.format("a_probe_is_a_write"),
+    ),
+    Mutant(
+        "server: everybody who asks whether it is ready has a write done",
+        "Requests",
+        "server/operating/readiness.py",
+        (("if self._probe is None and self._clock() - self._ended >= FRESH:", "if self._probe is None:"),),
+        READINESS.format("an_outcome_is_told_for_a_moment_and_then_asked_for_again"),
     ),
 )

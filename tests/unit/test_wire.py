@@ -138,7 +138,8 @@ def bare(kind: Any) -> Any:
     return kind(**{name: getattr(made, name) for name in kind.__match_args__ if name not in defaults(kind)})
 
 
-ROUTED = [kind for kind in REQUESTS if kind is not r.Fence]  # it is of the caller's own transaction
+# A fence is of the caller's own transaction; a probe is what a server does when it is asked for its health.
+ROUTED = [kind for kind in REQUESTS if kind not in (r.Fence, r.Probe)]
 
 
 @pytest.mark.parametrize("kind", ROUTED)
@@ -149,7 +150,7 @@ def test_a_request_can_be_read_back_from_what_is_sent(kind, make):
 
 
 def test_only_fencing_cannot_be_asked_over_a_wire():
-    assert set(ROUTED) == set(REQUESTS) - {r.Fence}
+    assert set(ROUTED) == set(REQUESTS) - {r.Fence, r.Probe}
     with pytest.raises(KeyError):
         wire.ask(r.Fence("nightly", "a-1", 8))
 
@@ -170,6 +171,7 @@ def test_only_fencing_cannot_be_asked_over_a_wire():
         (r.Watch("k", exact=True), "GET", "/v1/events?key=k&limit=100"),
         (r.Watch("", after=0), "GET", "/v1/events?prefix=&limit=100&after=0"),
         (r.Sweep(), "POST", "/v1/sweep"),
+        (r.Probe(), "GET", "/readyz"),
         (access.GrantAccess("0a", "ci", "00", ()), "POST", "/v1/access-tokens"),
         (access.RevokeAccess("0a"), "DELETE", "/v1/access-tokens/0a"),
         (access.ListAccess(), "GET", "/v1/access-tokens"),
@@ -267,7 +269,7 @@ def test_nobody_is_a_holder_too():
 def test_every_answer_to_a_request_that_can_be_sent_is_known():
     """A request names the types of its answers; each must have its name on the wire."""
     told: set[Any] = set()
-    for kind in ROUTED:
+    for kind in (*ROUTED, r.Probe):
         (said,) = get_args(kind.__orig_bases__[0])
         text = getattr(said, "__forward_arg__", None)
         hint = eval(text, vars(r) | vars(access) | vars(c)) if text else said

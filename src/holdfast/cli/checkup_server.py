@@ -81,7 +81,7 @@ class ServerCheckup:
     def _ready(self) -> Finding:
         status, body = self._get("/readyz", ask_as_somebody=False)
         if status == 200:
-            return Finding("ready", True, "the server and its store answer")
+            return Finding("ready", True, "the server answers, and its store can be written to")
         detail = str(body.get("detail") or f"it answers {status}")
         return Finding("ready", False, f"the server is not ready: {detail}", "see its log, or ask another")
 

@@ -212,6 +212,20 @@ class Sweep(Request["Swept"]):
 
 
 @data
+class Probe(Request["Health"]):
+    """Write something that means nothing, as durably as a grant: an answer says that a write works."""
+
+    now: float | None = None
+
+
+@data
+class Health:
+    """It was written."""
+
+    status: str = "ready"
+
+
+@data
 class Holder:
     """Who has a lock, as others are told."""
 

@@ -59,6 +59,7 @@ ANSWERS: dict[str, type] = {
         r.LockView,
         r.Page,
         r.Swept,
+        r.Health,
         AccessToken,
         c.Beat,
         c.Offered,

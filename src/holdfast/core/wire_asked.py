@@ -147,6 +147,7 @@ ASK: dict[type, Callable[[Any], Asked]] = {
     r.List: looking(lambda _: "/v1/locks", "prefix", "owner", "type", "state", "after", "limit"),
     r.Watch: _ask_watch,
     r.Sweep: _ask_sweep,
+    r.Probe: lambda _: Asked("GET", "/readyz"),
     GrantAccess: _ask_grant_access,
     RevokeAccess: _ask_revoke_access,
     ListAccess: looking(lambda _: "/v1/access-tokens"),

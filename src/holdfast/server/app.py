@@ -28,6 +28,7 @@ from holdfast.server.http.message import HTTPRequest, Response, Stream
 from holdfast.server.operating.census import Census
 from holdfast.server.operating.logs import ServerLog
 from holdfast.server.operating.metrics import Metrics
+from holdfast.server.operating.readiness import Readiness
 from holdfast.server.routes import HISTORY, match
 from holdfast.server.routes.route import Route
 from holdfast.server.settings import ServerSettings
@@ -79,8 +80,9 @@ class App:
         membership = Membership(backend, self._budget)
         working = Working(backend, self._budget)
         looking = Looking(backend, self._events, self._signals, self._budget)
+        self._readiness = Readiness(backend, log)
         standing = self._standing = Standing(
-            settings, backend, self._access, metrics, Census(backend, metrics)
+            settings, backend, self._access, metrics, Census(backend, metrics), self._readiness
         )
         self._handlers: dict[str, Handler] = {
             "acquire": acting.acquire,
@@ -142,6 +144,7 @@ class App:
         self._events.close()
         self._heartbeats.close()
         await self._access.close()
+        await self._readiness.close()
 
     async def handle(self, request: HTTPRequest) -> Response | Stream:
         """Answer *request*. Never raises but for cancellation: whatever happens is counted and logged."""

@@ -2,16 +2,15 @@
 
 A store that waits for a disk or a network has threads of its own here, as many as it is worth, however many
 requests are under way. One that can commit many requests at once (SQLite) gets whatever has come in while it
-was busy with the last ones: under load a commit is shared by many, and alone nobody waits for company.
+was busy with the last ones: under load a commit is shared by many, and alone nobody waits for company. Beside
+that it has a thread for those who only read: they must not wait while nobody can write.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar, cast
@@ -34,13 +33,11 @@ from holdfast.core.requests import (
 )
 from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
 from holdfast.log import log
-from holdfast.masking import block_signals
+from holdfast.server.lines import Group, Line
 from holdfast.stores import open_store
-from holdfast.stores.base import Store, StoreOptions, Traits
+from holdfast.stores.base import READS, Store, StoreOptions, Traits
 
 A = TypeVar("A")
-Asked = tuple[Request[Any], "asyncio.Future[Any]"]
-Group = list[Asked]
 
 GROUP = 64  # requests in one commit
 MOST_PENDING = 20_000  # requests that wait for the store; more are refused at once
@@ -166,79 +163,50 @@ class Backend:
 
 
 class Lane:
-    """One store, and the threads that ask it."""
+    """One store, and the lines of those who ask it."""
 
     def __init__(self, store: Store, observer: Observer | None, wrote: Callable[[], None]) -> None:
         self.store = store
         self._observer = observer
         self._wrote = wrote
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[Asked] = deque()
-        self._changed = threading.Condition()
-        self._idle = 0  # threads that have nothing to do
-        self._closed = False
-        self._most = GROUP if store.traits.groups else 1
-        self._threads: list[threading.Thread] = []
-        if store.traits.blocking:
-            for number in range(1 if store.traits.groups else max(store.traits.lanes, 1)):
-                thread = threading.Thread(target=self._run, name=f"holdfast-store-{number}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+        self._lines: list[Line] = []
+        traits = store.traits
+        if traits.blocking and traits.groups:
+            self._lines = [Line(self._answer, 1, GROUP), Line(self._answer, 1, GROUP, "holdfast-reads")]
+        elif traits.blocking:
+            self._lines = [Line(self._answer, max(traits.lanes, 1), 1)]
 
     @property
     def pending(self) -> int:
-        return len(self._waiting)
+        return sum(map(len, self._lines))
 
     def ask(self, request: Request[Any]) -> asyncio.Future[Any]:
         """Return the answer, when it is there."""
         answer: asyncio.Future[Any] = self._loop.create_future()
-        if not self._threads:
+        if not self._lines:
             self._deliver([(request, answer)], self._execute([request]))
-        elif self._closed or len(self._waiting) >= MOST_PENDING:
+            return answer
+        line = self._lines[-1 if type(request) in READS else 0]
+        if line.closed or len(line) >= MOST_PENDING:
             answer.set_exception(
-                StoreUnavailable(f"{len(self._waiting)} requests wait for the store already; try again later")
+                StoreUnavailable(f"{len(line)} requests wait for the store already; try again later")
             )
         else:
-            self._waiting.append((request, answer))
-            if self._idle:  # else whoever is busy looks again by itself
-                with self._changed:
-                    self._changed.notify()
+            line.put((request, answer))
         return answer
 
     def close(self) -> None:
         """Answer what was asked, and close the store."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        for line in self._lines:
+            line.close()
         deadline = time.monotonic() + CLOSE_WITHIN
-        for thread in self._threads:
+        for thread in (thread for line in self._lines for thread in line.threads):
             thread.join(timeout=max(deadline - time.monotonic(), 0.0))
         self.store.close()
 
-    def _run(self) -> None:
-        block_signals()
-        while group := self._take():
-            _call(self._loop, self._deliver, group, self._execute([request for request, _ in group]))
-
-    def _take(self) -> Group:
-        """Return what is to be asked next; nothing when it is over."""
-        group: Group = []
-        while not group:
-            with suppress(IndexError):
-                while len(group) < self._most:
-                    request, future = self._waiting.popleft()
-                    if not future.cancelled():  # whoever asked has gone: nothing was done yet
-                        group.append((request, future))
-            if group:
-                break
-            with self._changed:
-                self._idle += 1  # before we look again: who asks from now on notifies us
-                if not self._waiting:
-                    if self._closed:
-                        return []
-                    self._changed.wait()
-                self._idle -= 1
-        return group
+    def _answer(self, group: Group) -> None:
+        _call(self._loop, self._deliver, group, self._execute([request for request, _ in group]))
 
     def _execute(self, requests: Sequence[Request[Any]]) -> list[Any]:
         began = time.perf_counter()

@@ -10,9 +10,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from holdfast import errors
+from holdfast.core.access import ListAccess
+from holdfast.core.cluster import CountWork, InspectWork, ListInstances, ListWork
 from holdfast.core.data import data
 from holdfast.core.events import HistoryLevel
-from holdfast.core.requests import MOST_SHOWN, Client, Request, Signal
+from holdfast.core.requests import MOST_SHOWN, Client, History, Inspect, List, Request, Signal, Watch
 
 A = TypeVar("A")
 Listener = Callable[[Signal], None]
@@ -34,6 +36,11 @@ REMEMBER = {
     "failed": 600_000_000,
 }
 WAITERS_SHOWN = MOST_SHOWN
+
+# Requests that change nothing that anybody waits for. (To watch gives events their places.)
+READS = frozenset(
+    {Inspect, List, History, Watch, ListAccess, ListInstances, InspectWork, ListWork, CountWork}
+)
 
 # What an option in a url may say, where the answer is yes or no.
 YES = {

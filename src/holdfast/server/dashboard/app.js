@@ -99,12 +99,7 @@ function show() {
 
 function showLight() {
   const [word, title] = {
-    online:
-      state.stream === "live"
-        ? ["live", "Connected, and told of events as they happen"]
-        : state.stream === "denied" || !may("observe")
-          ? ["connected", "Connected, and not allowed to look"]
-          : ["polling", "Connected; without the event stream it is asked every two seconds"],
+    online: online(),
     offline: ["offline", "There is no connection to the server"],
     starting: ["…", "Connecting"],
     "signed-out": ["", ""],
@@ -114,12 +109,21 @@ function showLight() {
   mark(light, "data-light", word);
 }
 
+/** Return how it is while there is a server: live only if what is shown is fresh, and what it shows can change. */
+function online() {
+  if (state.failing) return ["stale", "The server cannot read its locks: what you see may be old"];
+  if (state.unready) return ["not ready", "No lock can be taken or renewed: the line below says why"];
+  if (state.stream === "live") return ["live", "Connected, and told of events as they happen"];
+  if (state.stream === "denied" || !may("observe")) return ["connected", "Connected, and not allowed to look"];
+  return ["polling", "Connected; without the event stream it is asked every two seconds"];
+}
+
 /** Say in a line what is wrong with the connection, since when, and when it is tried again. */
 function tell(now) {
   const isOff = state.link === "offline";
   const isOn = state.link === "online";
-  mark(banner, "hidden", !(isOff || (isOn && (state.draining || state.failing))));
-  mark(banner, "data-kind", isOff ? "offline" : "draining");
+  mark(banner, "hidden", !(isOff || (isOn && (state.draining || state.failing || state.unready))));
+  mark(banner, "data-kind", isOff || !state.draining ? "offline" : "draining");
   mark(retry, "hidden", !isOff);
   if (isOff) {
     const wait = Math.ceil((state.nextTry - now) / 1000);
@@ -129,7 +133,9 @@ function tell(now) {
     put(why, `Disconnected since ${since}: ${clean(state.trouble)}. ${next}${old}`);
   } else if (state.draining)
     put(why, "This server is draining: it is going down, and tells its clients to connect anew.");
-  else put(why, `The server is there, but cannot answer: ${clean(state.failing)}. What you see may be old.`);
+  else if (state.failing)
+    put(why, `The server is there, but cannot answer: ${clean(state.failing)}. What you see may be old.`);
+  else put(why, `The server is not ready: ${clean(state.unready)}. No lock can be taken or renewed until it is.`);
 }
 
 on("change", show);

@@ -1,15 +1,18 @@
-// Whether there is a server: asks it who it is, notices when it is gone, and tries again until it is back.
+// Whether there is a server: asks it who it is, notices when it is gone, and tries again until it is back. And whether
+// it is ready: one that can only read answers everything here, while nobody can take a lock.
 
 import { get, Problem } from "./api.js";
 import { change, emit, on, state } from "./state.js";
 
 const CHECK = 10_000; // ms between looks at the server itself, while all is well
+const READY = 3_000; // ms between looks whether it is ready, and for it to say so
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 8_000;
 
 let timer = 0;
 let pause = FIRST_PAUSE;
 let asking = null;
+let readyTimer = 0;
 
 /** Ask the server who it is and who we are. Everything else follows from the answer. */
 export function connect() {
@@ -35,10 +38,35 @@ async function hello() {
       draining: Boolean(server.draining),
     });
     timer = setTimeout(() => document.hidden || connect(), CHECK);
-    if (was !== "online") emit("connected");
+    if (was !== "online") {
+      emit("connected");
+      lookReady();
+    }
   } catch (error) {
     // Without an answer, or signed out, the listeners below have been called; other problems are told like those.
     if (error instanceof Problem && error.status !== 401) emit("unreachable", error.message);
+  }
+}
+
+async function lookReady() {
+  clearTimeout(readyTimer);
+  if (state.link !== "online") return; // it begins again with the connection
+  if (!document.hidden) {
+    const unready = await whyNotReady();
+    if (unready !== state.unready) change({ unready });
+  }
+  clearTimeout(readyTimer);
+  readyTimer = setTimeout(lookReady, READY);
+}
+
+async function whyNotReady() {
+  const options = { cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(READY) };
+  try {
+    const response = await fetch("/readyz", options);
+    const { status, detail } = await response.json();
+    return status === "not ready" && !state.draining ? (detail ?? "it does not say why") : "";
+  } catch (error) {
+    return error.name === "TimeoutError" ? `no answer within ${READY / 1000} s` : ""; // lost, or somebody else's answer
   }
 }
 

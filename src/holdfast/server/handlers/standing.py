@@ -11,7 +11,6 @@ from typing import Any
 from holdfast import __version__, errors
 from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess, new_right
 from holdfast.core.data import as_dict
-from holdfast.core.requests import Inspect
 from holdfast.server.admission.access import Access
 from holdfast.server.backend import Backend
 from holdfast.server.handlers.call import Call
@@ -21,10 +20,8 @@ from holdfast.server.http.message import Response
 from holdfast.server.openapi import describe
 from holdfast.server.operating.census import Census
 from holdfast.server.operating.metrics import CONTENT_TYPE, Metrics
+from holdfast.server.operating.readiness import Readiness
 from holdfast.server.settings import ServerSettings
-
-READY_WITHIN = 2.0  # seconds for the store to answer
-PROBE = "holdfast:readyz"
 
 # The page runs nothing, shows nothing and talks to nobody but what this server sends.
 POLICY = "; ".join(
@@ -50,12 +47,14 @@ class Standing:
         access: Access,
         metrics: Metrics,
         census: Census,
+        readiness: Readiness,
     ) -> None:
         self._settings = settings
         self._backend = backend
         self._access = access
         self._metrics = metrics
         self._census = census
+        self._readiness = readiness
         self._openapi = {asks: to_bytes(describe(authentication=asks)) for asks in (False, True)}
         self._files = _load_files()
         self.draining = False
@@ -87,21 +86,17 @@ class Standing:
         return Response(200, to_bytes({"answer": "health", "status": "alive"}))
 
     async def ready(self, call: Call) -> Response:
-        """Say whether requests can be answered."""
+        """Say whether locks can be taken here."""
         if self.draining:
             return _not_ready("the server is going away")
-        try:
-            await asyncio.wait_for(self._backend.ask(Inspect(PROBE)), READY_WITHIN)
-        except TimeoutError:
-            return _not_ready(f"the store has not answered for {READY_WITHIN:g} s")
-        except errors.StoreError as error:
-            # By its kind: everybody may ask, and messages name hosts and files.
-            return _not_ready(f"the store fails: {type(error).__name__}")
+        if trouble := await self._readiness.look():
+            return _not_ready(trouble)
         return Response(200, to_bytes({"answer": "health", "status": "ready"}))
 
     async def metrics(self, call: Call) -> Response:
         """Return all figures."""
-        await self._census.take()
+        trouble, _ = await asyncio.gather(self._readiness.look(), self._census.take())
+        self._metrics.ready.set(0 if self.draining or trouble else 1)
         return Response(200, self._metrics.render(), CONTENT_TYPE)
 
     async def openapi(self, call: Call) -> Response:

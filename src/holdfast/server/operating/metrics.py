@@ -133,6 +133,7 @@ class Metrics:
         self._gauge("build_info", "Which release runs, on what.", "version", "python").set(
             1, __version__, platform.python_version()
         )
+        self.ready = self._gauge("ready", "1 if locks can be taken here: a write has worked just now.")
         self.draining = self._gauge("draining", "1 while the server finishes what is under way.")
         self._process()
 

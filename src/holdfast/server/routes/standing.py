@@ -88,7 +88,7 @@ STANDING: tuple[Route, ...] = (
         "ready",
         "GET",
         "/readyz",
-        "Does its store answer?",
+        "Can locks be taken here? That is: does a write work?",
         ((200, "health"), (503, "health")),
         public=True,
     ),

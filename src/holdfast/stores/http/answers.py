@@ -41,6 +41,7 @@ POSSIBLE: dict[type, tuple[type, ...]] = {
     r.History: (tuple,),
     r.Watch: (r.Feed,),
     r.Sweep: (r.Swept,),
+    r.Probe: (r.Health,),
     GrantAccess: (AccessToken,),
     RevokeAccess: (AccessToken, type(None)),
     ListAccess: (tuple,),

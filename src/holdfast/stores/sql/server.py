@@ -32,6 +32,7 @@ from holdfast.core.requests import (
     LockView,
     NotHeld,
     Page,
+    Probe,
     Queued,
     Refused,
     Release,
@@ -55,6 +56,7 @@ from holdfast.stores.sql.clustered import Clustered
 from holdfast.stores.sql.deadlock import Tables, end_circles
 from holdfast.stores.sql.deciding import Acquired
 from holdfast.stores.sql.holds import is_plain
+from holdfast.stores.sql.probing import probe
 from holdfast.stores.sql.run import Row
 from holdfast.stores.sql.session import RowLocked, Session, Transaction
 
@@ -87,6 +89,7 @@ class ServerStore(Clustered, ABC):
             List: self._list,
             Watch: self._watch,
             Sweep: self._sweep,
+            Probe: lambda request: probe(self._fetch, self._client, request),
             GrantAccess: lambda request: access.grant(self._fetch, request),
             RevokeAccess: lambda request: access.revoke(self._fetch, request),
             ListAccess: lambda request: access.list_all(self._read, request),

@@ -18,8 +18,16 @@ from holdfast.stores.sqlite.database import Transaction
 RunDeal = Callable[[Any, Decide, Post], Any]
 
 
-def answers(run: RunDeal, fetch: Fetch) -> dict[type, Callable[[Any, Post], Any]]:
-    """Return what answers which request: *run* decides in a transaction, *fetch* only reads."""
+LOOKS: dict[type, Callable[[Fetch, Any], Any]] = {
+    c.ListInstances: instances.list_instances,
+    c.InspectWork: workviews.inspect_work,
+    c.ListWork: workviews.list_work,
+    c.CountWork: workviews.count_work,
+}
+
+
+def answers(run: RunDeal) -> dict[type, Callable[[Any, Post], Any]]:
+    """Return what answers which request that is decided in a transaction, by *run*."""
     deciding: dict[type, Decide] = {
         c.Join: instances.join,
         c.Heartbeat: instances.heartbeat,
@@ -29,24 +37,11 @@ def answers(run: RunDeal, fetch: Fetch) -> dict[type, Callable[[Any, Post], Any]
         c.Finish: work.finish,
         c.Forget: work.forget,
     }
-    looking: dict[type, Callable[[Fetch, Any], Any]] = {
-        c.ListInstances: instances.list_instances,
-        c.InspectWork: workviews.inspect_work,
-        c.ListWork: workviews.list_work,
-        c.CountWork: workviews.count_work,
-    }
-    return {
-        **{kind: partial(_decide, run, decide) for kind, decide in deciding.items()},
-        **{kind: partial(_look, fetch, look) for kind, look in looking.items()},
-    }
+    return {kind: partial(_decide, run, decide) for kind, decide in deciding.items()}
 
 
 def _decide(run: RunDeal, decide: Decide, request: Any, post: Post) -> Any:
     return run(request, decide, post)
-
-
-def _look(fetch: Fetch, look: Callable[[Fetch, Any], Any], request: Any, _: Post) -> Any:
-    return look(fetch, request)
 
 
 def deal(

@@ -16,6 +16,7 @@ from holdfast import errors
 from holdfast.stores.base import failure
 from holdfast.stores.sql import Statements, schema_versions
 from holdfast.stores.sql.run import Row, Soon
+from holdfast.stores.sqlite.samefile import Beside, SameFile
 
 T = TypeVar("T")
 
@@ -29,6 +30,9 @@ VERSION = SCHEMA[-1][0]
 # Small pages: a commit writes whole pages to the log, and a lock is a short row. A third less per pair.
 PAGE_SIZE = 1024
 CHECKPOINT = 4000  # pages: every 4 MB of log, as SQLite would with pages of its usual size
+
+OPENINGS = 5  # tries to open one and the same file
+LOOK_EVERY = 0.005  # seconds from one look at whether it still is that to the next, if requests come faster
 
 # How to wait for our turn to write: give way a few times, because a write takes some 50 µs, then sleep for
 # about as long. SQLite's own busy handler sleeps up to 100 ms at a time, and starves whoever has bad luck.
@@ -98,12 +102,16 @@ class Transaction(Run):
 class Database:
     """A connection that waits for its turn, and raises only `StoreError`. Not for two threads at once."""
 
-    def __init__(self, path: Path, *, synchronous: str, busy_timeout: float) -> None:
+    def __init__(
+        self, path: Path, *, synchronous: str, busy_timeout: float, file: SameFile | None = None
+    ) -> None:
         self.path = path
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
         self._connection: sqlite3.Connection | None = None
-        self.id = ""  # what tells this file from all others, once it was opened
+        self.file = file or SameFile(path)
+        self._beside: Beside = []
+        self._look_at = 0.0
         self.grouped = False  # what is done now is part of a group
         self._saved = False  # and has a savepoint
 
@@ -115,34 +123,62 @@ class Database:
                 f" {'.'.join(map(str, MIN_VERSION))} or newer is needed"
             )
         try:
-            self._connection = sqlite3.connect(
-                self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
-            )
-            self._in_turn(self._prepare)
-            self.id = self._connection.execute(SQL.store_id).fetchone()[0]
+            for _ in range(OPENINGS):
+                if self._open():
+                    return
+                self.close()
         except sqlite3.Error as error:
             self.close()
             raise self.translate(error) from error
         except BaseException:  # also an interrupt: a connection that is not prepared must not be used
             self.close()
             raise
+        raise errors.StoreUnavailable(f"{self.path}: another file is put in its place again and again")
+
+    def _open(self) -> bool:
+        """Connect once; False if it is not certain to which file. A file that we make is opened twice."""
+        before = self.file.look()
+        self._connection = sqlite3.connect(
+            self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        self._in_turn(self._prepare)
+        id = self._connection.execute(SQL.store_id).fetchone()[0]
+        self._beside = self.file.beside()
+        return self.file.settle(before, id)
 
     def fetch(self, statement: str, parameters: dict[str, Any]) -> list[Row]:
         """Run one statement by itself, when it is our turn."""
         try:
-            return self._connected().execute(statement, parameters).fetchall()
+            rows = self._connected().execute(statement, parameters).fetchall()
         except sqlite3.Error as error:
-            if self.grouped or not _is_busy(error):
+            if self.grouped or not is_busy(error):
                 raise self.translate(error) from error
-        return self._in_turn(lambda: self._connected().execute(statement, parameters).fetchall())
+            rows = self._in_turn(lambda: self._connected().execute(statement, parameters).fetchall())
+        if not self.grouped:
+            self.check()
+        return rows
 
-    def transact(self, work: Callable[[Transaction], T]) -> T:
-        """Run *work* in one transaction, when it is our turn."""
+    def read(self, work: Callable[[Run], T]) -> T:
+        """Have *work* read everything as of one moment. In the write-ahead log that waits for no writer."""
+        result = self._in_turn(lambda: self._read(work))
+        self.check()
+        return result
+
+    def _read(self, work: Callable[[Run], T]) -> T:
+        connection = self._connected()
+        try:
+            connection.execute("BEGIN")
+            return work(Transaction(connection))
+        finally:
+            self._roll_back(connection)
+
+    def transact(self, work: Callable[[Transaction], T], within: float | None = None) -> T:
+        """Run *work* in one transaction, when it is our turn, or give up *within* some seconds."""
         connection = self._connected()
         if self.grouped:
             return self._transact_in_group(connection, work)
         try:
-            self._begin(connection)  # inside: an interrupt can hit when it has just begun
+            self._begin(connection, within)  # inside: an interrupt can hit when it has just begun
             result = work(Transaction(connection))
             connection.execute(SQL.commit)
         except BaseException as error:
@@ -150,7 +186,22 @@ class Database:
             if isinstance(error, sqlite3.Error):
                 raise self.translate(error) from error
             raise
+        self.check()
         return result
+
+    def check(self) -> None:
+        """Raise if what was done was done in another file than the one at the path now, or a moment ago."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_EVERY
+            self.file.check(self._beside)
+
+    def look_again(self) -> None:
+        """Raise if the file is not ours any more, without asking it anything."""
+        if self._connection is not None:
+            self.file.check(self._beside)
+        else:
+            self.file.look()
 
     def group(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
         """Do all *works* in one transaction, and return what each returns, or how it failed.
@@ -171,6 +222,7 @@ class Database:
                 raise
             finally:
                 self.grouped = False
+            self.check()
         except sqlite3.Error as error:
             return [self.translate(error) for _ in works]
         except errors.StoreError as error:
@@ -215,6 +267,8 @@ class Database:
             self._connection = None
 
     def _connected(self) -> sqlite3.Connection:
+        if self.file.refusal:
+            raise errors.StoreMisconfigured(self.file.refusal)
         if self._connection is None:
             self.open()
             assert self._connection is not None
@@ -224,13 +278,13 @@ class Database:
             self._roll_back(self._connection)
         return self._connection
 
-    def _begin(self, connection: sqlite3.Connection) -> None:
+    def _begin(self, connection: sqlite3.Connection, within: float | None = None) -> None:
         try:
             connection.execute(SQL.begin)
         except sqlite3.Error as error:
-            if not _is_busy(error):
+            if not is_busy(error):
                 raise self.translate(error) from error
-            self._in_turn(lambda: connection.execute(SQL.begin))
+            self._in_turn(lambda: connection.execute(SQL.begin), within)
 
     @staticmethod
     def _roll_back(connection: sqlite3.Connection) -> None:
@@ -238,15 +292,15 @@ class Database:
             if connection.in_transaction:
                 connection.execute(SQL.rollback)
 
-    def _in_turn(self, call: Callable[[], T]) -> T:
+    def _in_turn(self, call: Callable[[], T], within: float | None = None) -> T:
         """Do it as soon as no other connection is writing."""
-        deadline = time.monotonic() + self._busy_timeout
+        deadline = time.monotonic() + self._busy_timeout if within is None else time.monotonic() + within
         pause = TURN
         for tries in itertools.count(1):
             try:
                 return call()
             except sqlite3.Error as error:
-                if not _is_busy(error) or time.monotonic() >= deadline:
+                if not is_busy(error) or time.monotonic() >= deadline:
                     raise self.translate(error) from error
             if tries <= YIELDS:
                 _give_way()
@@ -308,7 +362,8 @@ _give_way = getattr(os, "sched_yield", lambda: time.sleep(0))
 _of_the_parent: list[sqlite3.Connection] = []
 
 
-def _is_busy(error: sqlite3.Error) -> bool:
+def is_busy(error: BaseException | None) -> bool:
+    """Tell whether somebody else has the file, and keeps it for longer than we wait."""
     code = getattr(error, "sqlite_errorcode", None) or 0
     return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 

@@ -19,7 +19,7 @@ from holdfast import errors
 from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess
 from holdfast.core.cluster import Beat, Claim, Claimed
 from holdfast.core.deadlocks import Deadlock
-from holdfast.core.events import Event, HistoryLevel
+from holdfast.core.events import HistoryLevel
 from holdfast.core.requests import (
     Acquire,
     Break,
@@ -34,9 +34,8 @@ from holdfast.core.requests import (
     History,
     Inspect,
     List,
-    LockView,
     NotHeld,
-    Page,
+    Probe,
     Queued,
     Refused,
     Release,
@@ -52,22 +51,33 @@ from holdfast.core.requests import (
     Withdraw,
     Withdrawn,
 )
-from holdfast.stores.base import Awaits, Listener, StoreOptions, Traits, instant, micros, one_by_one
+from holdfast.stores.base import READS, Awaits, Listener, StoreOptions, Traits, instant, micros, one_by_one
 from holdfast.stores.sql import access, deciding, feed, views, within
 from holdfast.stores.sql.callers import Caller, caller
 from holdfast.stores.sql.deadlock import Tables, end_circles
 from holdfast.stores.sql.dealing import Decide
 from holdfast.stores.sql.deciding import Acquired
 from holdfast.stores.sql.holds import is_plain
+from holdfast.stores.sql.probing import probe
 from holdfast.stores.sql.row import LockRow, Post
-from holdfast.stores.sql.run import Row
+from holdfast.stores.sql.run import Fetch, Row
 from holdfast.stores.sqlite import batch, claiming, cluster
-from holdfast.stores.sqlite.database import SQL, Database, Run, Transaction
+from holdfast.stores.sqlite.database import SQL, Database, Run, Transaction, is_busy
 from holdfast.stores.sqlite.signals import SUPPORTED, Doorbells
 
 A = TypeVar("A")
 
 MOST_CONTENDED = 1000
+PLACED_WITHIN = 0.25  # seconds that who watches waits for a turn to write
+
+Look = Callable[[Fetch, Any], Any]
+LOOKS: dict[type, Look] = {
+    Inspect: views.inspect,
+    List: views.list_locks,
+    History: views.history,
+    ListAccess: access.list_all,
+    **cluster.LOOKS,
+}
 
 _SYNCHRONOUS = ("normal", "full", "extra")
 
@@ -106,7 +116,7 @@ def from_url(url: str, options: StoreOptions) -> SQLiteStore:
 
 
 class SQLiteStore:
-    """See the module. One connection, used by one thread at a time."""
+    """See the module. One connection to write, and one to read, each used by one thread at a time."""
 
     reads_may_be_old = False  # who reads by an old snapshot cannot write
     traits = Traits(
@@ -117,11 +127,16 @@ class SQLiteStore:
         self, path: Path, options: StoreOptions, *, synchronous: str = "normal", busy_timeout: float = 5.0
     ) -> None:
         self.path = path.absolute()
+        self._client = options.client
         self._level: HistoryLevel = options.history
         self._database = Database(self.path, synchronous=synchronous, busy_timeout=busy_timeout)
         self._mutex = threading.Lock()
+        self._reader = Database(
+            self.path, synchronous=synchronous, busy_timeout=busy_timeout, file=self._database.file
+        )
+        self._reading = threading.Lock()
         self._contended: dict[str, str] = {}  # key → the attempt of ours that was queued there last
-        self._rests = False
+        self._rests = self._reads_rest = False
         self._doorbells = Doorbells(self.path.resolve(), options.client.instance)
         self._answer: dict[type, Callable[..., Any]] = {
             Acquire: self._acquire,
@@ -131,16 +146,14 @@ class SQLiteStore:
             Downgrade: self._downgrade,
             Resize: self._resize,
             Renew: self._renew,
-            Inspect: self._inspect,
-            History: self._history,
-            List: self._list,
             Watch: self._watch,
             Sweep: self._sweep,
+            Probe: lambda request, _: probe(self._fetch, self._client, request),
             GrantAccess: lambda request, _: access.grant(self._fetch, request),
             RevokeAccess: lambda request, _: access.revoke(self._fetch, request),
-            ListAccess: lambda request, _: access.list_all(self._fetch, request),
-            **cluster.answers(self._deal, self._fetch),
+            **cluster.answers(self._deal),
             Claim: self._claim,
+            **{kind: partial(self._look_at, look) for kind, look in LOOKS.items()},
         }
 
     def open(self) -> None:
@@ -150,6 +163,8 @@ class SQLiteStore:
 
     def execute(self, request: Request[A]) -> A:
         """Answer *request*, then ring whoever is concerned."""
+        if type(request) in READS:
+            return cast("A", self._read(request))
         post: Post = []
         try:
             with self._mutex:
@@ -161,7 +176,7 @@ class SQLiteStore:
 
     def execute_many(self, requests: Sequence[Request[Any]]) -> list[Any]:
         """Answer *requests* one after the other in one transaction; then ring whoever is concerned."""
-        if len(requests) < 2:
+        if len(requests) < 2 or all(type(request) in READS for request in requests):
             return one_by_one(self, requests)
         posts: list[Post] = [[] for _ in requests]
         works = [
@@ -179,6 +194,7 @@ class SQLiteStore:
     def execute_within(self, connection: Any, request: Request[A], awaits: Awaits | None = None) -> A:
         """Answer *request* inside the caller's transaction, which becomes the file's only writer."""
         theirs = caller(connection, "sqlite", awaits)
+        self._database.look_again()
         try:
             # Whoever is concerned would find nothing yet: they learn of it by their heartbeat.
             answer, _ = within.answer(theirs, request, self, self._level)
@@ -210,9 +226,9 @@ class SQLiteStore:
 
     def store_id(self) -> str:
         """Return what tells this file from all others."""
-        if not self._database.id:  # else not by a question: somebody may wait there for whoever asks us
+        if not self._database.file.id:  # else not by a question: somebody may wait there for whoever asks us
             self.open()
-        return self._database.id
+        return self._database.file.id
 
     def _look(self, request: Acquire | Fence, fetch: Callable[[str, dict[str, Any]], list[Row]]) -> LockRow:
         now = instant(request.now)
@@ -233,28 +249,39 @@ class SQLiteStore:
         inherits that account too: it would wait for ever for a lock that a thread of the parent had, or
         write to a log that the parent deletes when it closes.
         """
-        self._rests = False  # an interrupt while we wait must not leave what was true of the fork before
+        # First: an interrupt while we wait must not leave what was true of the fork before.
+        self._rests = self._reads_rest = False
         self._rests = self._mutex.acquire(timeout=LONGEST_REST)
         if self._rests:
             self._database.close()
+        self._reads_rest = self._reading.acquire(timeout=LONGEST_REST)
+        if self._reads_rest:
+            self._reader.close()
 
     def after_fork_in_parent(self) -> None:
         """Answer requests again."""
         rests, self._rests = self._rests, False
         if rests:
             self._mutex.release()
+        rests, self._reads_rest = self._reads_rest, False
+        if rests:
+            self._reading.release()
 
     def after_fork(self, client: Client) -> None:
         """Become the store of *client* in a forked child; it connects anew when it is used."""
-        self._mutex = threading.Lock()
+        self._client = client
+        self._mutex, self._reading = threading.Lock(), threading.Lock()
         self._database.abandon()
+        self._reader.abandon()
         self._doorbells.after_fork(client.instance)
 
     def close(self) -> None:
-        """Close the connection and take the doorbell down."""
+        """Close the connections and take the doorbell down."""
         self._doorbells.close()
         with self._mutex:
             self._database.close()
+        with self._reading:
+            self._reader.close()
 
     # Requests on one key.
 
@@ -398,21 +425,35 @@ class SQLiteStore:
         self._doorbells.sweep(request.limit)
         return swept
 
-    # Looking.
+    # Looking: on the connection for that, but for what is in a group, which may look for what the group did.
 
-    def _inspect(self, request: Inspect, post: Post) -> LockView | None:
-        return views.inspect(self._fetch, request)
+    def _read(self, request: Request[Any]) -> Any:
+        with self._reading:
+            if isinstance(request, Watch):
+                return self._watch_apart(request)
+            return self._reader.read(lambda run: LOOKS[type(request)](run, request))
 
-    def _list(self, request: List, post: Post) -> Page:
-        return views.list_locks(self._fetch, request)
-
-    def _history(self, request: History, post: Post) -> tuple[Event, ...]:
-        return views.history(self._fetch, request)
+    def _look_at(self, look: Look, request: Any, post: Post) -> Any:
+        return look(self._fetch, request)
 
     def _watch(self, request: Watch, post: Post) -> Feed:
         while feed.has_new(self._fetch) and self._database.transact(feed.place):
             pass
         return feed.read(self._fetch, request)
+
+    def _watch_apart(self, request: Watch) -> Feed:
+        while self._reader.read(feed.has_new) and self._place_events():
+            pass
+        return self._reader.read(lambda run: feed.read(run, request))
+
+    def _place_events(self) -> bool:
+        """Give events their places; tell whether there may be more, and it is our turn."""
+        try:
+            return self._reader.transact(feed.place, within=PLACED_WITHIN)
+        except errors.StoreUnavailable as error:
+            if not is_busy(error.__cause__):
+                raise
+            return False  # what has its place can be read; the rest comes with the next look
 
     def _fetch(self, name: str, /, **parameters: Any) -> list[Row]:
         return self._database.fetch(SQL[name], parameters)

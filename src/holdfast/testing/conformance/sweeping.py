@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.requests import NotHeld, Swept
+from holdfast.core.requests import Health, NotHeld, Probe, Swept
 from holdfast.testing.conformance.asking import OTHER_CLIENT, Asker, MakeStore
 
 HOUR = 3600.0
@@ -18,6 +18,13 @@ class Sweeping:
         before = ask.look(now=101.0)
         assert ask.sweep(now=101.0) == Swept()
         assert ask.look(now=101.0) == before
+
+    def test_a_probe_is_seen_by_nobody(self, ask: Asker) -> None:
+        for _ in range(2):
+            assert ask.store.execute(Probe()) == Health()
+        assert ask.page(now=100.0).locks == ()
+        assert ask.watch().events == ()
+        assert ask.signals() == []
 
     def test_expired_leases_are_settled(self, ask: Asker) -> None:
         token = ask.take("a-1", now=100.0).token
