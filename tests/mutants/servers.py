@@ -623,8 +623,8 @@ SERVER_MUTANTS = (
         WITHIN,
         (
             (
-                'if not caller.execute(home.sql("fence_seen"), named):',
-                'if caller.execute(home.sql("fence_seen"), named) is None:',
+                "if not seen:",
+                "if not seen and not (seen := [(1,)]):",
             ),
         ),
         FENCING.format("a_snapshot_from_before_the_lease_is_too_old[mariadb]"),
@@ -635,8 +635,8 @@ SERVER_MUTANTS = (
         WITHIN,
         (
             (
-                "pinned or not self._handing_over or bool(row[14])",
-                "pinned or (self._handing_over and bool(row[14]))",
+                "not probe or not self._handing_over",
+                "not probe",
             ),
         ),
         ON_POSTGRES.format("after_a_release_in_a_transaction_the_head_of_the_queue_is_next"),
