@@ -637,8 +637,8 @@ SERVER_MUTANTS = (
         WITHIN,
         (
             (
-                "not probe or not self._handing_over",
-                "not probe",
+                "fenced or bool(row[14])",
+                "fenced",
             ),
         ),
         ON_POSTGRES.format("after_a_release_in_a_transaction_the_head_of_the_queue_is_next"),
@@ -711,21 +711,21 @@ SERVER_MUTANTS = (
     # In a caller's transaction.
     Mutant(
         "servers: a refusal in a transaction is not rehearsed",
-        "store rules, Fencing",
+        "Fencing",
         WITHIN,
         (("if foreseen.sure and foreseen.answer is not None:", "if False:"),),
         THEIRS.format("a_refused_release_leaves_the_holder_free_to_renew[mariadb REPEATABLE READ]"),
     ),
     Mutant(
         "postgres: who is refused by a moment keeps the row",
-        "store rules, Fencing",
+        "Fencing",
         WITHIN,
         (('            run("back_to_mark")\n', "            pass\n"),),
         THEIRS.format("a_try_that_is_too_late_by_a_moment_leaves_nothing_locked"),
     ),
     Mutant(
         "mysql: who is refused by a moment is not told of the row",
-        "store rules, Fencing",
+        "Fencing",
         WITHIN,
         (("lock.owner is not None and foreseen == Foreseen(None, sure=True)", "False"),),
         THEIRS.format("a_try_that_is_too_late_by_a_moment_says_so_where_its_lock_stays"),
@@ -767,14 +767,14 @@ SERVER_MUTANTS = (
     ),
     Mutant(
         "postgres: a notification makes two phases fail",
-        "13, Fencing",
+        "Fencing",
         POSTGRES,
         ((":payload) WHERE current_setting('max_prepared_transactions') = '0'", ":payload)"),),
         THEIRS.format("postgresql_fences_and_releases_in_two_phases_whoever_waits"),
     ),
     Mutant(
         "postgres: a release makes the caller's commit asynchronous",
-        "14, Fencing",
+        "Fencing",
         POSTGRES,
         (
             (
@@ -793,7 +793,7 @@ SERVER_MUTANTS = (
     ),
     Mutant(
         "mysql: a fence reads the row",
-        "12, Fencing",
+        "Fencing",
         MYSQL,
         (
             (

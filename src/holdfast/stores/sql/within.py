@@ -97,9 +97,8 @@ class Home(Protocol):
 class Rehearsal:
     """Runs the statements that read, and none of those that write."""
 
-    def __init__(self, fetch: Fetch, *, handing_over: bool) -> None:
+    def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
-        self._handing_over = handing_over
 
     def __call__(self, name: str, /, **parameters: Any) -> list[Row]:
         """Run a statement that reads."""
@@ -111,16 +110,15 @@ class Rehearsal:
     def lock(self, key: str, attempt: str, now: int | None) -> Row:
         """Read a key."""
         row = self._fetch("read_lock", key=key, attempt=attempt, now=now)[0]
-        return _pinned(row, not self._handing_over)
+        return _pinned(row)
 
 
 class Within:
     """Runs named statements in a caller's transaction."""
 
-    def __init__(self, caller: Caller, home: Home, *, handing_over: bool, patient: bool) -> None:
+    def __init__(self, caller: Caller, home: Home, *, patient: bool) -> None:
         self._caller = caller
         self._home = home
-        self._handing_over = handing_over
         self._patient = patient
         self._changed_by_them = False
         self._held: list[str] = []  # the attempts that the table of holds has
@@ -161,19 +159,19 @@ class Within:
         if not self._home.reads_may_be_old:
             probe = self("probe_pin", key=key)
             row = self("read_lock", key=key, attempt=attempt, now=now)[0]
-            return _pinned(row, not probe or not self._handing_over)
+            return _pinned(row, fenced=not probe)
         (newest,) = self("newest_row", key=key)  # with what their transaction has changed about it
         probe = self("probe_token", key=key, token=newest[0])
         row = self("read_lock", key=key, attempt=attempt, now=now)[0]
         events = row[16] if newest[13] is None else newest[13]
         seen = (*newest[:13], events, newest[14])
         self._changed_by_them = seen != row[3:18]
-        return _pinned((*row[:3], *seen, *row[18:]), not probe or not self._handing_over)
+        return _pinned((*row[:3], *seen, *row[18:]), fenced=not probe)
 
 
-def _pinned(row: Row, pinned: bool) -> Row:
-    """Return a row of *read_lock* that is pinned if it is said to be, or anybody waits: nobody is granted."""
-    return (row[0], pinned or bool(row[14]), *row[2:])
+def _pinned(row: Row, *, fenced: bool = False) -> Row:
+    """Return a row of *read_lock* as pinned if it is fenced, or if anybody waits: nothing is handed over."""
+    return (row[0], fenced or bool(row[14]), *row[2:])
 
 
 def check_nesting(connection: Any, request: Request[Any], home: Home) -> None:
@@ -214,7 +212,7 @@ def _change(caller: Caller, request: Acquire | Release, home: Home, level: Histo
         return foreseen.answer, []
     post: Post = []
     releasing = isinstance(request, Release)
-    run = Within(caller, home, handing_over=not releasing, patient=releasing and foreseen.answer is None)
+    run = Within(caller, home, patient=releasing and foreseen.answer is None)
     if home.can_unlock:
         run("mark")
     try:
@@ -253,8 +251,7 @@ def _rule(request: Acquire | Release) -> Rule:
 
 def rehearse(fetch: Fetch, request: Acquire | Release, rule: Rule, level: HistoryLevel) -> tuple[Any, bool]:
     """Return what a request is refused with by a plain look, or None; and whether the key has a row."""
-    run = Rehearsal(fetch, handing_over=isinstance(request, Acquire))
-    lock = LockRow(run, request.key, instant(request.now), level, [], request.attempt)
+    lock = LockRow(Rehearsal(fetch), request.key, instant(request.now), level, [], request.attempt)
     answer = rule(lock)
     return None if isinstance(answer, Granted | Released) else answer, lock.is_row
 

@@ -215,9 +215,8 @@ class SQLiteStore:
         self.store_id()
 
         def look(fetch: Fetch) -> NotHeld | None:
-            run = within.Rehearsal(fetch, handing_over=False)
             now = instant(request.now)
-            lock = LockRow(run, request.key, now, self._level, [], request.attempt)
+            lock = LockRow(within.Rehearsal(fetch), request.key, now, self._level, [], request.attempt)
             return deciding.explain(lock, request.token)
 
         return glance(self._database.path, look)
