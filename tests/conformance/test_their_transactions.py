@@ -5,6 +5,7 @@ Whatever is refused leaves nothing locked. Whatever is granted lasts until the t
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -15,8 +16,10 @@ import psycopg
 import pymysql
 import pytest
 import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+from holdfast import AsyncHoldfast
 from holdfast.core.requests import (
     Acquire,
     Break,
@@ -96,6 +99,12 @@ def at_all_levels(request: pytest.FixtureRequest, tmp_path: Path) -> Theirs:
     return theirs_by(request, tmp_path)
 
 
+@pytest.fixture(params=["postgres", *MARIADB])
+def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Theirs:
+    """Where there is more than one writer."""
+    return theirs_by(request, tmp_path)
+
+
 def theirs_by(request: pytest.FixtureRequest, tmp_path: Path) -> Theirs:
     name, _, level = request.param.partition(" ")
     url = "" if name == "sqlite" else request.getfixturevalue(f"{name}_locks")
@@ -112,27 +121,28 @@ def mariadb(mariadb_locks: str, tmp_path: Path) -> Theirs:
     return theirs_at("mariadb", "REPEATABLE READ", mariadb_locks, tmp_path)
 
 
-def opened(url: str) -> Iterator[Store]:
-    store = open_store(url, StoreOptions(CLIENT))
+@pytest.fixture
+def database(request: pytest.FixtureRequest) -> Theirs:
+    """The one that a test is about, by whatever name it goes there."""
+    names = ("theirs", "at_all_levels", "servers", "postgres", "mariadb")
+    (name,) = (name for name in names if name in request.fixturenames)
+    found: Theirs = request.getfixturevalue(name)
+    return found
+
+
+@pytest.fixture
+def store(database: Theirs) -> Iterator[Store]:
+    store = open_store(database.url, StoreOptions(CLIENT))
     store.open()
     yield store
     store.close()
 
 
 @pytest.fixture
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    for name in ("theirs", "at_all_levels", "postgres", "mariadb"):
-        if name in request.fixturenames:
-            yield from opened(request.getfixturevalue(name).url)
-
-
-@pytest.fixture
-def connection(request: pytest.FixtureRequest, store: Store) -> Iterator[Any]:
-    for name in ("theirs", "at_all_levels", "postgres", "mariadb"):
-        if name in request.fixturenames:
-            with closing(request.getfixturevalue(name).connect()) as connection:
-                yield connection
-                connection.rollback()
+def connection(database: Theirs, store: Store) -> Iterator[Any]:
+    with closing(database.connect()) as connection:
+        yield connection
+        connection.rollback()
 
 
 def take(store: Store, attempt: str, key: str = KEY, *, owner: str = "", wait: bool = False) -> Any:
@@ -231,11 +241,9 @@ def test_a_try_that_is_too_late_by_a_moment_says_so_where_its_lock_stays(
         take_within(store, connection, "b-1")
 
 
-def test_a_try_in_a_transaction_does_not_wait_for_another_transaction(theirs, store, connection):
+def test_a_try_in_a_transaction_does_not_wait_for_another_transaction(servers, store, connection):
     """Nobody waits inside a transaction, not even for a row."""
-    if theirs.name == "sqlite":  # there is one writer
-        pytest.skip("a second writer waits for the file as the caller has set it up to")
-    with closing(theirs.connect()) as other:
+    with closing(servers.connect()) as other:
         assert isinstance(take_within(store, other, "a-1"), Granted)
         assert isinstance(take_within(store, connection, "b-1"), Busy)
         other.rollback()
@@ -340,6 +348,31 @@ def test_nothing_is_fenced_or_taken_in_a_nested_block_of_sqlalchemy(theirs, stor
         with given.begin():
             assert store.execute_within(given, Fence(KEY, "a-1", token)) == Fenced(token)
     engine.dispose()
+
+
+def test_nothing_is_fenced_in_a_nested_block_of_asyncio(postgres_locks):
+    plain = split_url(postgres_locks)[0]
+
+    async def play() -> None:
+        engine = create_async_engine(plain.replace("postgresql://", "postgresql+psycopg://"))
+        async with (
+            AsyncHoldfast(postgres_locks) as locks,
+            await psycopg.AsyncConnection.connect(plain) as connection,
+            AsyncSession(engine) as session,
+        ):
+            lease = await locks.acquire(KEY)
+            async with session.begin(), session.begin_nested():
+                with pytest.raises(SettingsError, match="before the savepoint"):
+                    await lease.fence(session)
+            with pytest.raises(SettingsError, match="before the savepoint"):
+                async with connection.transaction(), connection.transaction():
+                    await lease.fence(connection)
+            await lease.fence(connection)
+            await connection.rollback()
+            await lease.release()
+        await engine.dispose()
+
+    asyncio.run(play())
 
 
 def test_nothing_is_taken_inside_a_savepoint(postgres, store, connection):
@@ -461,9 +494,7 @@ def test_postgresql_releases_and_takes_only_at_read_committed(postgres, store, c
     assert renew(store, "a-1", token) == "renewed"
 
 
-def test_a_fence_is_in_the_way_of_no_renewal_at_any_level(at_all_levels, store, connection):
-    if at_all_levels.name == "sqlite":
-        pytest.skip("a fence makes its transaction the file's only writer")
+def test_a_fence_is_in_the_way_of_no_renewal_at_any_level(servers, store, connection):
     token = take(store, "a-1").token
     assert store.execute_within(connection, Fence(KEY, "a-1", token)) == Fenced(token)
     assert renew(store, "a-1", token) == "renewed"
@@ -472,10 +503,8 @@ def test_a_fence_is_in_the_way_of_no_renewal_at_any_level(at_all_levels, store, 
 
 
 @pytest.mark.parametrize("what", ["taken", "released", "entered again", "left again", "refused a fence"])
-def test_what_is_done_to_one_key_in_a_transaction_makes_no_other_busy(at_all_levels, store, connection, what):
+def test_what_is_done_to_one_key_in_a_transaction_makes_no_other_busy(servers, store, connection, what):
     """At REPEATABLE READ InnoDB locks the gaps beside what it looks for in vain, or by range."""
-    if at_all_levels.name == "sqlite":
-        pytest.skip("there is one writer for the whole file")
     neighbours = ["a", "m1", "m3", "z"]
     for key in ("b", "m2", "y"):  # rows and holds around it
         for n in (1, 2):

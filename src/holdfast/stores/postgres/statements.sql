@@ -344,6 +344,15 @@ RETURNING a.place;
 -- In the caller's transaction, to its end: renewing and queueing pass, a grant waits, because it changes the token.
 SELECT 1 FROM holdfast_locks WHERE lock_key = :key AND token = :token FOR KEY SHARE;
 
+-- name: fence_alive
+-- Before fence, without a lock: a row if the lease is alive and exclusive. An old snapshot may not show its renewal.
+SELECT 1 FROM holdfast_locks AS l
+  LEFT JOIN holdfast_holds AS h ON l.holds > 0 AND h.lock_key = l.lock_key AND h.attempt = :attempt
+ WHERE l.lock_key = :key AND l.token = :token
+   AND CASE l.holds WHEN 0 THEN l.attempt = :attempt ELSE h.attempt IS NOT NULL END
+   AND coalesce(h.terms, '') NOT LIKE '%"mode"%'
+   AND coalesce(h.expires_at, l.expires_at) > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+
 -- name: fence_seen
 -- Behind fence: no row if a snapshot from before the grant hides it; and whether the whole transaction has the lock, and
 -- not a savepoint of it, which could be rolled back. Those who lock a row are named by xmax, if one does it, by its own

@@ -11,7 +11,17 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.core.cluster import Assigned, Claim, Claimed
-from holdfast.core.requests import Acquire, Holder, Queued, Release, Released, Signal, addressed
+from holdfast.core.requests import (
+    Acquire,
+    Fence,
+    Holder,
+    NotHeld,
+    Queued,
+    Release,
+    Released,
+    Signal,
+    addressed,
+)
 from holdfast.stores.base import StoreOptions, Traits, instant, micros
 
 try:
@@ -149,6 +159,14 @@ class PostgresStore(ServerStore):
     def sql(self, name: str) -> str:
         """Return a statement for a caller's connection."""
         return self.named(SQL[name])
+
+    def explain(self, request: Fence, caller: Caller) -> NotHeld | None:
+        # First where they are: it may have been granted there; and a pool that we share may have no other
+        # connection left.
+        asked = {"key": request.key, "attempt": request.attempt, "token": request.token}
+        if caller.execute(self.sql("fence_alive"), {**asked, "now": instant(request.now)}):
+            return None
+        return super().explain(request, caller)
 
     def check_level(self, level: Row) -> None:
         if level[1] != "read committed":

@@ -88,7 +88,10 @@ class Home(Protocol):
         """Return the answer to who cannot have the row now."""
 
     def explain(self, request: Fence, caller: Caller, /) -> NotHeld | None:
-        """Say why a lease is not alive, by what is committed and without a lock; None if it is."""
+        """Say why a lease is not alive, without a lock in their transaction; None if it is.
+
+        By what is committed at least: "unknown" may be one that was granted in their transaction.
+        """
 
     def store_id(self) -> str:
         """Return what tells our tables from all others."""
