@@ -6,6 +6,7 @@ Where connections come from is in `connecting`.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -40,6 +41,7 @@ SQL = Statements("holdfast.stores.mysql")
 KEEP_SIGNALS = 600_000_000  # microseconds; their listeners read them at once, or are dead
 MOST_SIGNALS = 10_000
 MOST_USED = 10_000
+GLANCES, BETWEEN_GLANCES = 5, 0.01  # seconds
 MOST_OFFERED = 2 * 1024 * 1024  # characters of data in one statement: quoted they must fit into a packet
 
 _TABLE = re.compile(r"\bholdfast_(?=(?:" + "|".join(schema.TABLES) + r")\b)")
@@ -120,10 +122,13 @@ class MySQLStore(ServerStore):
 
     def foresee(self, theirs: Caller, request: Acquire | Release, rule: within.Rule) -> within.Foreseen:
         """Rehearse a request by what is committed: what they see may be old, and to look may lock it."""
-        refused, is_row = within.rehearse(self._read, request, rule, self._level)
-        # If they have changed the row themselves, it is locked.
-        sure = refused is None or not is_row or bool(self._fetch("lock_row_at_once", key=request.key))
-        return within.Foreseen(refused, sure)
+        for _ in range(GLANCES):
+            refused, is_row = within.rehearse(self._read, request, rule, self._level)
+            # If they have changed the row themselves, it is locked.
+            if refused is None or not is_row or self._fetch("lock_row_at_once", key=request.key):
+                return within.Foreseen(refused, sure=True)
+            time.sleep(BETWEEN_GLANCES)  # it may be a renewal, which is over soon
+        return within.Foreseen(refused, sure=False)
 
     def _new_session(self) -> MySQLSession:
         connection = self._connect(self.server.request_timeout)
