@@ -17,6 +17,7 @@ STATEMENTS = dict(SQL)
 # Ours alone: no RETURNING, so a row is made by a second statement; and wake-ups by KILL instead of NOTIFY.
 OWN = {
     "newest_row",
+    "probe_token",
     "acquire_new",
     "listen",
     "wait",
@@ -30,6 +31,8 @@ OWN = {
 }
 OWN |= {"delete_signals", "signal_granted"}
 POSTGRES_OWN = {"notify", "notify_winner", "join_queue"}
+# In callers' transactions: what it takes there to unlock a row, and to see where a lock belongs.
+POSTGRES_OWN |= {"fence_alive", "notify_within", "mark", "back_to_mark", "forget_mark", "written_by_whole"}
 # The fast way of a claim, which is another one on each.
 OWN |= {"claim_note", "claim_pick", "claim_locks", "claim_new", "claim_free", "claim_want"}
 OWN |= {"claim_works"}
@@ -173,7 +176,9 @@ def test_no_statement_reads_a_whole_table(big, name):
         ("read_lock", "mine", "by_attempt"),
         ("handed", "big_locks", "by_winner"),
         ("fence", "big_locks", "by_token"),
+        ("fence_seen", "big_locks", "by_token"),
         ("probe_pin", "big_locks", "by_token"),
+        ("probe_token", "big_locks", "by_token"),
         ("lock_row", "big_locks", "PRIMARY"),
         ("acquire", "l", "PRIMARY"),
         ("release", "big_locks", "PRIMARY"),

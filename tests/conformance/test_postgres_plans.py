@@ -17,6 +17,7 @@ from holdfast.stores.postgres.store import SQL
 
 ROWS = 1_000_000
 CONTROL = {"begin", "commit", "commit_lazily", "rollback", "notify", "now", "schema_version", "store_id"}
+CONTROL |= {"notify_within", "mark", "back_to_mark", "forget_mark"}
 PAGES = {"list", "list_by_owner", "sweep_walk", "sweep_expired", "history", "queue_head", "all_tickets"}
 PAGES |= {"feed_new", "feed_read", "list_instances", "list_work", "list_work_of", "works_of", "next_due"}
 STATES = "ARRAY['offered', 'assigned', 'completed', 'failed']"

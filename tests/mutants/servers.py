@@ -28,6 +28,8 @@ MYSQL_SIGNALS = "tests/conformance/test_mysql_signals.py::test_{}"
 FENCING = "tests/clients/test_fencing.py::test_{}"
 CALLERS = "tests/clients/test_callers.py::test_{}"
 CANCELLING_WITHIN = "tests/clients/test_cancelling_within.py::test_{}"
+THEIRS = "tests/conformance/test_their_transactions.py::test_{}"
+MYSQL_CALLING = "stores/mysql/calling.py"
 STANDBY = "tests/faults/test_failover.py::test_a_cancelled_wait_for_the_standby_is_not_a_yes[{}]"
 
 PG_NOW = "coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
@@ -625,8 +627,8 @@ SERVER_MUTANTS = (
         WITHIN,
         (
             (
-                'if not caller.execute(home.sql("fence_seen"), named):',
-                'if caller.execute(home.sql("fence_seen"), named) is None:',
+                "if not seen:",
+                "if not seen and not (seen := [(1,)]):",
             ),
         ),
         FENCING.format("a_snapshot_from_before_the_lease_is_too_old[mariadb]"),
@@ -637,8 +639,8 @@ SERVER_MUTANTS = (
         WITHIN,
         (
             (
-                "pinned or not self._handing_over or bool(row[14])",
-                "pinned or (self._handing_over and bool(row[14]))",
+                "fenced or bool(row[14])",
+                "fenced",
             ),
         ),
         ON_POSTGRES.format("after_a_release_in_a_transaction_the_head_of_the_queue_is_next"),
@@ -744,5 +746,109 @@ SERVER_MUTANTS = (
         "leases.py",
         (("        self._kept.leaving = True\n", ""),),
         CANCELLING_WITHIN.format("a_cancelled_release_is_what_the_transaction_makes_of_it"),
+    ),
+    # In a caller's transaction.
+    Mutant(
+        "servers: a refusal in a transaction is not rehearsed",
+        "Fencing",
+        WITHIN,
+        (("if foreseen.sure and foreseen.answer is not None:", "if False:"),),
+        THEIRS.format("a_refused_release_leaves_the_holder_free_to_renew[mariadb REPEATABLE READ]"),
+    ),
+    Mutant(
+        "postgres: who is refused by a moment keeps the row",
+        "Fencing",
+        WITHIN,
+        (('            run("back_to_mark")\n', "            pass\n"),),
+        THEIRS.format("a_try_that_is_too_late_by_a_moment_leaves_nothing_locked"),
+    ),
+    Mutant(
+        "mysql: who is refused by a moment is not told of the row",
+        "Fencing",
+        WITHIN,
+        (("lock.owner is not None and foreseen == Foreseen(None, sure=True)", "False"),),
+        THEIRS.format("a_try_that_is_too_late_by_a_moment_says_so_where_its_lock_stays"),
+    ),
+    Mutant(
+        "postgres: a fence does not mind a savepoint",
+        "P4, Fencing",
+        POSTGRES,
+        (("WHEN t.whole IN (l.xmin::text::bigint, l.xmax::text::bigint) THEN", "WHEN true THEN"),),
+        THEIRS.format("a_fence_inside_a_savepoint_holds_or_is_refused[postgres]"),
+    ),
+    Mutant(
+        "postgres: a fence does not mind a savepoint beside another fence",
+        "P4, Fencing",
+        POSTGRES,
+        (("AS m WHERE m.xid::text::bigint = t.whole) END", "AS m) END"),),
+        THEIRS.format("a_fence_inside_a_savepoint_is_refused_beside_another_fence_of_the_lease"),
+    ),
+    Mutant(
+        "postgres: a lock is taken in a savepoint",
+        "P3, Fencing",
+        POSTGRES,
+        (("SELECT xmin::text::bigint = txid_current() % 4294967296 FROM", "SELECT true FROM"),),
+        THEIRS.format("nothing_is_taken_inside_a_savepoint"),
+    ),
+    Mutant(
+        "mysql: a savepoint from before the first statement stays",
+        "P4, Fencing",
+        MYSQL_CALLING,
+        (('theirs.execute("START TRANSACTION", {})', "pass"),),
+        THEIRS.format("a_fence_inside_a_savepoint_holds_or_is_refused[mariadb REPEATABLE READ]"),
+    ),
+    Mutant(
+        "mysql: a fence does not mind two phases",
+        "P4, Fencing",
+        MYSQL_CALLING,
+        (("return _number(error) == UNKNOWN_XID", "return False"),),
+        THEIRS.format("mariadb_cannot_fence_in_two_phases[driver]"),
+    ),
+    Mutant(
+        "postgres: a notification makes two phases fail",
+        "Fencing",
+        POSTGRES,
+        ((":payload) WHERE current_setting('max_prepared_transactions') = '0'", ":payload)"),),
+        THEIRS.format("postgresql_fences_and_releases_in_two_phases_whoever_waits"),
+    ),
+    Mutant(
+        "postgres: a release makes the caller's commit asynchronous",
+        "Fencing",
+        POSTGRES,
+        (
+            (
+                "WHERE current_setting('max_prepared_transactions') = '0'",
+                "WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL",
+            ),
+        ),
+        THEIRS.format("a_release_in_a_transaction_leaves_its_commit_as_durable_as_it_was"),
+    ),
+    Mutant(
+        "postgres: any isolation level will do to release",
+        "Fencing",
+        POSTGRES_STORE,
+        (('if level[1] != "read committed":', "if False:"),),
+        THEIRS.format("postgresql_releases_and_takes_only_at_read_committed[REPEATABLE READ]"),
+    ),
+    Mutant(
+        "mysql: a fence reads the row",
+        "Fencing",
+        MYSQL,
+        (
+            (
+                "(by_token) WHERE token = :token AND lock_key = :key;",
+                "(PRIMARY) WHERE token = :token AND lock_key = :key;",
+            ),
+        ),
+        THEIRS.format("a_fence_is_in_the_way_of_no_renewal_at_any_level[mariadb SERIALIZABLE]"),
+    ),
+    Mutant(
+        "mysql: holds are locked by range",
+        "Fencing",
+        WITHIN,
+        (('(name == "read_holds" and not self._changed_by_them)', "False"),),
+        THEIRS.format(
+            "what_is_done_to_one_key_in_a_transaction_makes_no_other_busy[mariadb REPEATABLE READ-left again]"
+        ),
     ),
 )

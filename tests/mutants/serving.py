@@ -201,7 +201,7 @@ SERVING_MUTANTS = (
         "each request of a group is committed by itself",
         "Many at once",
         SQLITE_STORE,
-        (("if len(requests) < 2:", "if requests:"),),
+        (("if len(requests) < 2 or ", "if requests or "),),
         GROUPS.format("a_group_is_committed_once"),
     ),
     Mutant(

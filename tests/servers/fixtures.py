@@ -37,7 +37,8 @@ S = TypeVar("S", bound=Server)
 
 TABLES = ("locks", "holds", "tickets", "ended", "outcomes", "history", "instances", "work", "access")
 EMPTY = [
-    *(f"DELETE FROM holdfast_{table}" for table in TABLES),
+    "DELETE FROM holdfast_locks WHERE lock_key <> ''",  # MySQL's tables have a row there from the start
+    *(f"DELETE FROM holdfast_{table}" for table in TABLES[1:]),
     "UPDATE holdfast_meta SET token_floor = 0",
     "UPDATE holdfast_feed SET last = 0",
 ]

@@ -108,6 +108,10 @@ ROLLBACK;
 -- Every slow path begins with this. A fence of the holder may go on.
 SELECT 1 FROM holdfast_locks FORCE INDEX (PRIMARY) WHERE lock_key = :key FOR UPDATE;
 
+-- name: lock_row_at_once
+-- The same without waiting: no row if somebody else has it.
+SELECT 1 FROM holdfast_locks FORCE INDEX (PRIMARY) WHERE lock_key = :key FOR UPDATE SKIP LOCKED;
+
 -- name: probe_pin
 -- No row while a transaction fences the lease: then the token may not be changed. Behind lock_row; the inner FOR UPDATE
 -- waits for nobody then, and reads past the snapshot that a caller's transaction may have.
@@ -148,6 +152,10 @@ SELECT t.now, 0, (SELECT token_floor FROM holdfast_meta WHERE id = 1),
 SELECT token, owner, attempt, claimed, expires_at, granted_at, instance, host, pid, last_attempt, holds, waiters,
        next_ticket, events, notes
   FROM holdfast_locks FORCE INDEX (PRIMARY) WHERE lock_key = :key FOR UPDATE;
+
+-- name: probe_token
+-- In a caller's transaction: probe_pin with the token said, because what is found by a whole key locks no gap beside it.
+SELECT 1 FROM holdfast_locks FORCE INDEX (by_token) WHERE token = :token AND lock_key = :key FOR UPDATE SKIP LOCKED;
 
 -- name: write_lock
 UPDATE holdfast_locks FORCE INDEX (PRIMARY)
@@ -330,15 +338,8 @@ SELECT a.place
 SELECT 1 FROM holdfast_locks FORCE INDEX (by_token) WHERE token = :token AND lock_key = :key LOCK IN SHARE MODE;
 
 -- name: fence_seen
-SELECT 1 FROM holdfast_locks WHERE lock_key = :key AND token = :token;
-
--- name: fence_alive
-SELECT 1 FROM holdfast_locks AS l
-  LEFT JOIN holdfast_holds AS h ON l.holds > 0 AND h.lock_key = l.lock_key AND h.attempt = :attempt
- WHERE l.lock_key = :key AND l.token = :token
-   AND CASE l.holds WHEN 0 THEN l.attempt = :attempt ELSE h.attempt IS NOT NULL END
-   AND coalesce(h.terms, '') NOT LIKE '%"mode"%'
-   AND coalesce(h.expires_at, l.expires_at) > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+-- No row if a snapshot from before the grant hides it. By the index alone as well: at SERIALIZABLE what is read is locked.
+SELECT 1 FROM holdfast_locks FORCE INDEX (by_token) WHERE token = :token AND lock_key = :key;
 
 -- name: store_id
 SELECT store_id FROM holdfast_meta WHERE id = 1;

@@ -6,6 +6,7 @@ Where connections come from is in `connecting`.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Any
 from holdfast import errors
 from holdfast.core.cluster import Claim, Claimed, Offer, Offered, OfferedWork
 from holdfast.core.data import replace
-from holdfast.core.requests import Acquire, Granted, Release, Released, Signal, addressed
+from holdfast.core.requests import Acquire, Granted, Release, Released, Request, Signal, addressed
 from holdfast.stores.base import StoreOptions, Traits, instant, micros
 
 try:
@@ -22,11 +23,12 @@ try:
 except ImportError as error:
     raise errors.StoreMisconfigured("mysql:// needs PyMySQL: pip install 'holdfast[mysql]'") from error
 
-from holdfast.stores.mysql import claiming, connecting, failing, partitions, schema
+from holdfast.stores.mysql import calling, claiming, connecting, failing, partitions, schema
 from holdfast.stores.mysql.session import MySQLSession, Statement, log_refused
 from holdfast.stores.mysql.signals import SLEEP, Doorbell
 from holdfast.stores.pool import Pool
-from holdfast.stores.sql import Statements
+from holdfast.stores.sql import Statements, within
+from holdfast.stores.sql.callers import Caller
 from holdfast.stores.sql.options import ServerOptions, split_url
 from holdfast.stores.sql.run import Row
 from holdfast.stores.sql.server import ServerStore
@@ -39,6 +41,7 @@ SQL = Statements("holdfast.stores.mysql")
 KEEP_SIGNALS = 600_000_000  # microseconds; their listeners read them at once, or are dead
 MOST_SIGNALS = 10_000
 MOST_USED = 10_000
+GLANCES, BETWEEN_GLANCES = 5, 0.01  # seconds
 MOST_OFFERED = 2 * 1024 * 1024  # characters of data in one statement: quoted they must fit into a packet
 
 _TABLE = re.compile(r"\bholdfast_(?=(?:" + "|".join(schema.TABLES) + r")\b)")
@@ -111,8 +114,21 @@ class MySQLStore(ServerStore):
 
     def sql(self, name: str) -> str:
         """Return a statement for a caller's connection."""
-        newest = " FOR UPDATE" if name == "read_holds" else ""
-        return self.named(SQL[name]) + newest
+        return self.named(SQL[name])
+
+    def enter(self, theirs: Caller, request: Request[Any]) -> None:
+        """Keep savepoints from taking a fence with them, and refuse one that a first phase would drop."""
+        calling.check(theirs, request)
+
+    def foresee(self, theirs: Caller, request: Acquire | Release, rule: within.Rule) -> within.Foreseen:
+        """Rehearse a request by what is committed: what they see may be old, and to look may lock it."""
+        for _ in range(GLANCES):
+            refused, is_row = within.rehearse(self._read, request, rule, self._level)
+            # If they have changed the row themselves, it is locked.
+            if refused is None or not is_row or self._fetch("lock_row_at_once", key=request.key):
+                return within.Foreseen(refused, sure=True)
+            time.sleep(BETWEEN_GLANCES)  # it may be a renewal, which is over soon
+        return within.Foreseen(refused, sure=False)
 
     def _new_session(self) -> MySQLSession:
         connection = self._connect(self.server.request_timeout)

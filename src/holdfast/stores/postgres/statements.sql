@@ -134,9 +134,18 @@ ROLLBACK;
 -- A transaction of its own, which nobody needs on the disk: waiting for that would only delay who is to be woken.
 SELECT pg_notify(:channel, :payload) WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL;
 
+-- name: notify_within
+-- In a caller's transaction, with its commit, which stays as durable as it is. Not where there may be a second phase:
+-- PREPARE TRANSACTION would fail.
+SELECT pg_notify(:channel, :payload) WHERE current_setting('max_prepared_transactions') = '0';
+
 -- name: lock_row
 -- Every slow path begins with this. NO KEY: a fence of the holder may go on.
 SELECT 1 FROM holdfast_locks WHERE lock_key = :key FOR NO KEY UPDATE;
+
+-- name: lock_row_at_once
+-- The same without waiting: no row if somebody else has it.
+SELECT 1 FROM holdfast_locks WHERE lock_key = :key FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: probe_pin
 -- No row while a transaction fences the lease: then the token may not be changed.
@@ -335,10 +344,8 @@ RETURNING a.place;
 -- In the caller's transaction, to its end: renewing and queueing pass, a grant waits, because it changes the token.
 SELECT 1 FROM holdfast_locks WHERE lock_key = :key AND token = :token FOR KEY SHARE;
 
--- name: fence_seen
-SELECT 1 FROM holdfast_locks WHERE lock_key = :key AND token = :token;
-
 -- name: fence_alive
+-- Before fence, without a lock: a row if the lease is alive and exclusive. An old snapshot may not show its renewal.
 SELECT 1 FROM holdfast_locks AS l
   LEFT JOIN holdfast_holds AS h ON l.holds > 0 AND h.lock_key = l.lock_key AND h.attempt = :attempt
  WHERE l.lock_key = :key AND l.token = :token
@@ -346,8 +353,36 @@ SELECT 1 FROM holdfast_locks AS l
    AND coalesce(h.terms, '') NOT LIKE '%"mode"%'
    AND coalesce(h.expires_at, l.expires_at) > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
 
+-- name: fence_seen
+-- Behind fence: no row if a snapshot from before the grant hides it; and whether the whole transaction has the lock, and
+-- not a savepoint of it, which could be rolled back. Those who lock a row are named by xmax, if one does it, by its own
+-- number: a savepoint has one of its own. If several do, it is the number of a list of them. That looks the same, and to
+-- read a list that is none is an error. What the transaction has written itself needs no lock.
+SELECT CASE WHEN t.whole IN (l.xmin::text::bigint, l.xmax::text::bigint) THEN true
+            WHEN l.xmax::text = '0' THEN false
+            WHEN EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND pid = pg_backend_pid()
+                            AND transactionid::text = l.xmax::text) THEN false
+            ELSE EXISTS (SELECT FROM pg_get_multixact_members(l.xmax) AS m WHERE m.xid::text::bigint = t.whole) END
+  FROM holdfast_locks AS l, (SELECT txid_current() % 4294967296 AS whole) AS t
+ WHERE l.lock_key = :key AND l.token = :token;
+
+-- name: written_by_whole
+-- In a caller's transaction: whether what was just written lasts as long as all of it, and is not a savepoint's.
+SELECT xmin::text::bigint = txid_current() % 4294967296 FROM holdfast_locks WHERE lock_key = :key;
+
+-- name: mark
+-- In a caller's transaction: what is locked from here on is unlocked again by back_to_mark, if it comes to nothing.
+SAVEPOINT holdfast;
+
+-- name: back_to_mark
+ROLLBACK TO SAVEPOINT holdfast;
+
+-- name: forget_mark
+RELEASE SAVEPOINT holdfast;
+
 -- name: store_id
-SELECT store_id FROM holdfast_meta WHERE id = 1;
+-- And the level that a caller's transaction has.
+SELECT store_id, current_setting('transaction_isolation') FROM holdfast_meta WHERE id = 1;
 
 -- name: inspect
 -- A row that was made only to be locked is no lock; one whose capacity was said is.

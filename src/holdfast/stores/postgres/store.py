@@ -11,7 +11,17 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.core.cluster import Assigned, Claim, Claimed
-from holdfast.core.requests import Acquire, Holder, Queued, Release, Released, Signal, addressed
+from holdfast.core.requests import (
+    Acquire,
+    Fence,
+    Holder,
+    NotHeld,
+    Queued,
+    Release,
+    Released,
+    Signal,
+    addressed,
+)
 from holdfast.stores.base import StoreOptions, Traits, instant, micros
 
 try:
@@ -33,10 +43,11 @@ from holdfast.stores.postgres.session import (
     notification,
 )
 from holdfast.stores.postgres.signals import Notifications
-from holdfast.stores.sql import Statements, claiming
+from holdfast.stores.sql import Statements, claiming, within
 from holdfast.stores.sql.callers import Caller
 from holdfast.stores.sql.dealing import listed, wanted_as
 from holdfast.stores.sql.options import ServerOptions, split_url
+from holdfast.stores.sql.run import Row
 from holdfast.stores.sql.server import ServerStore
 from holdfast.stores.sql.session import Batch
 from holdfast.stores.sql.tables import ServerTables, check
@@ -109,6 +120,7 @@ class PostgresStore(ServerStore):
     """See the module."""
 
     database = "postgresql"
+    can_unlock = True  # by a savepoint of ours
 
     def __init__(
         self,
@@ -148,9 +160,31 @@ class PostgresStore(ServerStore):
         """Return a statement for a caller's connection."""
         return self.named(SQL[name])
 
+    def explain(self, request: Fence, caller: Caller) -> NotHeld | None:
+        # First where they are: it may have been granted there; and a pool that we share may have no other
+        # connection left.
+        asked = {"key": request.key, "attempt": request.attempt, "token": request.token}
+        if caller.execute(self.sql("fence_alive"), {**asked, "now": instant(request.now)}):
+            return None
+        return super().explain(request, caller)
+
+    def check_level(self, level: Row) -> None:
+        if level[1] != "read committed":
+            raise errors.SettingsError(
+                f"the transaction is {level[1].upper()}, and would fail as soon as the lease is renewed or"
+                " somebody waits for it: use READ COMMITTED, or acquire before it and release after it"
+            )
+
+    def foresee(self, theirs: Caller, request: Acquire | Release, rule: within.Rule) -> within.Foreseen:
+        # At READ COMMITTED they see what they have done themselves, and the newest there is beside it.
+        def fetch(name: str, /, **parameters: Any) -> list[Row]:
+            return theirs.execute(self.sql(name), parameters)
+
+        return within.Foreseen(within.rehearse(fetch, request, rule, self._level)[0], sure=True)
+
     def _signal_within(self, theirs: Caller, instance: str, signal: Signal) -> None:
         if instance:
-            theirs.execute(SQL.notify, notification(instance, signal))
+            theirs.execute(SQL.notify_within, notification(instance, signal))
 
     def _translate(self, error: Exception) -> errors.HoldfastError | None:
         cause = getattr(error, "orig", error)  # SQLAlchemy wraps what the driver raised

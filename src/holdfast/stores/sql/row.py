@@ -104,16 +104,23 @@ class LockRow:
         """Whether the key was ever granted."""
         return self.token > 0
 
-    def write(self) -> None:
-        """Write the key back, if anything about it changed."""
+    @property
+    def is_row(self) -> bool:
+        """Whether there is a row for the key, be it only to be locked."""
+        return self._is_row
+
+    def write(self) -> bool:
+        """Write the key back, if anything about it changed; tell whether its row did."""
         values = self._values()
         # If only how attempts ended has changed, the row is written as well: whoever waits for it in a fast
         # path has looked at the ended attempts before, and sees by the row that it has to look again.
-        if values != self._read or (self.ended.changed and self._is_row):
+        changed = values != self._read or (self.ended.changed and self._is_row)
+        if changed:
             named = dict(zip(COLUMNS, values, strict=True))
             self._run.later("write_lock" if self._is_row else "insert_lock", key=self.key, **named)
             self._read, self._is_row, self.ended.changed = values, True, False
         self.holds.write()
+        return changed
 
     def _values(self) -> Row:
         """Return what the row is to be, in the order of its columns."""

@@ -71,6 +71,8 @@ class ServerStore(Clustered, ABC):
     traits: Traits
     database: str  # as callers' connections name it
     reads_may_be_old = False
+    can_unlock = False
+    fences_outlive_savepoints = False
 
     def __init__(self, options: StoreOptions, pool: Pool[Any], signals: Listening) -> None:
         super().__init__(options, pool, signals)
@@ -120,6 +122,7 @@ class ServerStore(Clustered, ABC):
     def execute_within(self, connection: Any, request: Request[A], awaits: Awaits | None = None) -> A:
         """Answer *request* inside the caller's transaction."""
         theirs = caller(connection, self.database, awaits)
+        within.check_nesting(connection, request, self)
         if isinstance(request, Acquire):
             # A row that all can see, so that a renewal finds it locked and not missing before they commit. If
             # it is locked, it is there: maybe they have it already.
@@ -157,6 +160,25 @@ class ServerStore(Clustered, ABC):
     def explain(self, request: Fence, caller: Caller) -> NotHeld | None:
         """Say why a lease is not alive, by what is committed; None if it is."""
         return self.use(lambda session: deciding.explain(self._look(session, request), request.token))
+
+    def enter(self, theirs: Caller, request: Request[Any]) -> None:
+        """Raise `SettingsError` if their transaction is of a kind that the request cannot be part of."""
+
+    def check_level(self, level: Row) -> None:
+        """Raise `SettingsError` if nothing can be written at their isolation level."""
+
+    @abstractmethod
+    def foresee(self, theirs: Caller, request: Acquire | Release, rule: within.Rule) -> within.Foreseen:
+        """Rehearse a request without a lock in their transaction."""
+
+    def wait_for_row(self, key: str) -> None:
+        """Wait until nobody has the row of a key locked, but not for long."""
+        with suppress(RowLocked):
+            self._fetch("lock_row", key=key)
+
+    def put_off(self, request: Acquire) -> Queued | Busy:
+        """Return the answer to who cannot have the row now."""
+        return self.use(lambda session: deciding.put_off(self._look(session, request), request))
 
     def store_id(self) -> str:
         """Return what tells our tables from all others."""
@@ -219,7 +241,7 @@ class ServerStore(Clustered, ABC):
                 )
         except RowLocked:
             # A caller's open transaction is about to take or free the lock. Whoever waits asks again soon.
-            answer = self.use(lambda session: deciding.put_off(self._look(session, request), request))
+            answer = self.put_off(request)
         if isinstance(answer, Queued | Busy):
             self._expect_contention(key, attempt)
         if isinstance(answer, Queued) and may_close_a_circle:

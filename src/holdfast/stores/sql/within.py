@@ -1,65 +1,59 @@
 """Requests inside a caller's transaction: fences, releases and grants that take effect with their commit.
 
-The rules are the same as ever, with two differences. Nothing is handed over: the winner would have to claim
-what nobody can see yet, so the lock is only freed, and the next one who asks settles it. And nobody waits.
+The rules are the same as ever, with three differences. Nothing is handed over: the winner would have to claim
+what nobody can see yet, so the lock is only freed, and the next one who asks settles it. Nobody waits. And
+whatever is refused leaves nothing locked, because that would last as long as their transaction does: so each
+request is rehearsed first, by the same rules and without a lock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
+from holdfast.core.data import data
 from holdfast.core.events import HistoryLevel
 from holdfast.core.family import PLAIN
-from holdfast.core.requests import Acquire, Fence, Fenced, NotHeld, Release, Request
+from holdfast.core.requests import Acquire, Fence, Fenced, Granted, NotHeld, Release, Released, Request
 from holdfast.errors import SettingsError
 from holdfast.stores.base import instant
 from holdfast.stores.sql import deciding, settling
 from holdfast.stores.sql.callers import Caller
 from holdfast.stores.sql.row import LockRow, Post
-from holdfast.stores.sql.run import Row
+from holdfast.stores.sql.run import Fetch, Row
+from holdfast.stores.sql.session import Conflict, RowLocked
 
 ELSEWHERE = "the connection is to another database than the one that has the locks"
 TOO_OLD = (
     "the transaction does not see the lease: it began before it, and may have read what another holder has"
     " changed since. Begin it after acquiring, or use READ COMMITTED. After a failover: it is elsewhere"
 )
-
+NESTED = (
+    "this would end with ROLLBACK TO SAVEPOINT, while the transaction goes on without it. Do it before the"
+    " savepoint: outside of begin_nested(), a transaction() in a transaction(), or an inner atomic()"
+)
 NO_OUTCOME = "the outcome of an operation cannot be part of a transaction: commit first, then tell it"
 ONLY_PLAIN = "only a plain exclusive lock can be acquired as part of a transaction"
-
+TAKEN_MEANWHILE = (
+    "somebody else was granted {key!r} at this very moment, and now your transaction has its row locked,"
+    " which keeps them from renewing: roll back, and try again"
+)
 
 # What nobody can change while the row is locked, and their transaction does not change itself.
 _FROM_OUTSIDE = {"read_lock", "queue_head", "find_ticket", "all_tickets", "live_instances", "tickets_before"}
 
+Rule = Callable[[LockRow], Any]
 
-class Within:
-    """Runs named statements in a caller's transaction."""
 
-    def __init__(self, caller: Caller, home: Home, *, handing_over: bool) -> None:
-        self._caller = caller
-        self._home = home
-        self._handing_over = handing_over
+@data
+class Foreseen:
+    """What a request would be answered, by a look without a lock; *answer* is None if it would be done.
 
-    def __call__(self, name: str, /, **parameters: Any) -> list[Row]:
-        """Run one statement, and return its rows."""
-        if self._home.reads_may_be_old and name in _FROM_OUTSIDE:
-            return self._home.look(name, **parameters)
-        return self._caller.execute(self._home.sql(name), parameters)
+    *sure*: their transaction cannot have changed anything about the key itself, unseen by that look.
+    """
 
-    def later(self, name: str, /, **parameters: Any) -> None:
-        """Run one statement."""
-        self(name, **parameters)
-
-    def lock(self, key: str, attempt: str, now: int | None) -> Row:
-        """Lock the row of a key for as long as their transaction lasts, and read it."""
-        self("lock_row", key=key)
-        pinned = not self("probe_pin", key=key)
-        row = self("read_lock", key=key, attempt=attempt, now=now)[0]
-        if self._home.reads_may_be_old:
-            for newest in self("newest_row", key=key):  # with what their transaction has changed about it
-                events = row[16] if newest[13] is None else newest[13]
-                row = (*row[:3], *newest[:13], events, newest[14], *row[18:])
-        return (row[0], pinned or not self._handing_over or bool(row[14]), *row[2:])
+    answer: Any
+    sure: bool
 
 
 class Home(Protocol):
@@ -67,6 +61,10 @@ class Home(Protocol):
 
     # Whether a transaction may read what was there when it began, and write as if that was still so.
     reads_may_be_old: bool
+    # Whether what was locked can be unlocked before their transaction ends; and whether a fence outlives
+    # ROLLBACK TO SAVEPOINT, wherever that goes back to.
+    can_unlock: bool
+    fences_outlive_savepoints: bool
 
     def sql(self, name: str, /) -> str:
         """Return a statement of this database's."""
@@ -74,72 +72,224 @@ class Home(Protocol):
     def look(self, name: str, /, **parameters: Any) -> list[Row]:
         """Run a statement that reads, outside of their transaction."""
 
-    def explain(self, request: Fence, caller: Caller, /) -> NotHeld | None:
-        """Say why a lease is not alive, by the newest there is; None if it is.
+    def enter(self, caller: Caller, request: Request[Any], /) -> None:
+        """Raise `SettingsError` if their transaction is of a kind that the request cannot be part of."""
 
-        Where their transaction may not see that, the look is from outside.
+    def check_level(self, level: Row, /) -> None:
+        """Raise `SettingsError` if their isolation level, as *store_id* tells it, is no good for writing."""
+
+    def foresee(self, caller: Caller, request: Acquire | Release, rule: Rule, /) -> Foreseen:
+        """Rehearse a request without a lock in their transaction."""
+
+    def wait_for_row(self, key: str, /) -> None:
+        """Wait until nobody has the row of a key locked, but not for long, and not in their transaction."""
+
+    def put_off(self, request: Acquire, /) -> Any:
+        """Return the answer to who cannot have the row now."""
+
+    def explain(self, request: Fence, caller: Caller, /) -> NotHeld | None:
+        """Say why a lease is not alive, without a lock in their transaction; None if it is.
+
+        By what is committed at least: "unknown" may be one that was granted in their transaction.
         """
 
     def store_id(self) -> str:
         """Return what tells our tables from all others."""
 
 
+class Rehearsal:
+    """Runs the statements that read, and none of those that write."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    def __call__(self, name: str, /, **parameters: Any) -> list[Row]:
+        """Run a statement that reads."""
+        return self._fetch(name, **parameters)
+
+    def later(self, name: str, /, **parameters: Any) -> None:
+        """Change nothing."""
+
+    def lock(self, key: str, attempt: str, now: int | None) -> Row:
+        """Read a key."""
+        row = self._fetch("read_lock", key=key, attempt=attempt, now=now)[0]
+        return _pinned(row)
+
+
+class Within:
+    """Runs named statements in a caller's transaction."""
+
+    def __init__(self, caller: Caller, home: Home, *, patient: bool) -> None:
+        self._caller = caller
+        self._home = home
+        self._patient = patient
+        self._changed_by_them = False
+        self._held: list[str] = []  # the attempts that the table of holds has
+
+    def __call__(self, name: str, /, **parameters: Any) -> list[Row]:
+        """Run one statement, and return its rows."""
+        rows = self._run(name, parameters)
+        if name == "read_holds":
+            self._held = [row[0] for row in rows]
+        return rows
+
+    def _run(self, name: str, parameters: dict[str, Any]) -> list[Row]:
+        if self._home.reads_may_be_old:
+            # Where they have changed the key themselves, only a look that locks shows both that and what
+            # others have committed; and it locks the gaps beside it.
+            if name in _FROM_OUTSIDE or (name == "read_holds" and not self._changed_by_them):
+                return self._home.look(name, **parameters)
+            if name == "read_holds":
+                return self._caller.execute(f"{self._home.sql(name)} FOR UPDATE", parameters)
+        return self._caller.execute(self._home.sql(name), parameters)
+
+    def later(self, name: str, /, **parameters: Any) -> None:
+        """Run one statement."""
+        if name == "delete_holds" and self._home.reads_may_be_old:  # by whole keys, so that no gap is locked
+            for attempt in self._held:
+                self("delete_hold", key=parameters["key"], attempt=attempt)
+            return
+        self(name, **parameters)
+
+    def lock(self, key: str, attempt: str, now: int | None) -> Row:
+        """Lock the row of a key for as long as their transaction lasts, and read it."""
+        if self._patient:
+            self("lock_row", key=key)
+        elif not self("lock_row_at_once", key=key):
+            self._home.wait_for_row(key)
+            if not self("lock_row_at_once", key=key):
+                raise RowLocked(f"somebody else's transaction has the row of {key!r}")
+        if not self._home.reads_may_be_old:
+            probe = self("probe_pin", key=key)
+            row = self("read_lock", key=key, attempt=attempt, now=now)[0]
+            return _pinned(row, fenced=not probe)
+        (newest,) = self("newest_row", key=key)  # with what their transaction has changed about it
+        probe = self("probe_token", key=key, token=newest[0])
+        row = self("read_lock", key=key, attempt=attempt, now=now)[0]
+        events = row[16] if newest[13] is None else newest[13]
+        seen = (*newest[:13], events, newest[14])
+        self._changed_by_them = seen != row[3:18]
+        return _pinned((*row[:3], *seen, *row[18:]), fenced=not probe)
+
+
+def _pinned(row: Row, *, fenced: bool = False) -> Row:
+    """Return a row of *read_lock* as pinned if it is fenced, or if anybody waits: nothing is handed over."""
+    return (row[0], fenced or bool(row[14]), *row[2:])
+
+
+def check_nesting(connection: Any, request: Request[Any], home: Home) -> None:
+    """Raise `SettingsError` if SQLAlchemy knows of a savepoint that what is asked would end with."""
+    lasts = isinstance(request, Release) or (isinstance(request, Fence) and home.fences_outlive_savepoints)
+    if lasts or not hasattr(connection, "in_nested_transaction"):
+        return
+    nested = connection.in_nested_transaction()
+    if any(each.__name__ == "Session" for each in type(connection).__mro__):
+        # It may have been given a connection that is in one already. One of asyncio's cannot be asked here.
+        nested = nested or connection.connection().in_nested_transaction()
+    if nested:
+        raise SettingsError(NESTED)
+
+
 def answer(caller: Caller, request: Request[Any], home: Home, level: HistoryLevel) -> tuple[Any, Post]:
     """Answer *request*; the signals are to be sent with their commit, if the database can."""
     caller.check()
-    post: Post = []
     if isinstance(request, Fence):
-        return fence(caller, request, home), post
-    _check_database(caller, home)
+        home.enter(caller, request)
+        return fence(caller, request, home), []
     if isinstance(request, Release):
         if request.outcome is not None:
             raise SettingsError(NO_OUTCOME)
-        lock = _lock(caller, request, home, level, post, handing_over=False)
-        released: Any = deciding.release(lock, request)
+    elif not isinstance(request, Acquire) or request.wait:
+        raise SettingsError(f"{type(request).__name__} cannot be part of a transaction")
+    elif request.terms != PLAIN:
+        raise SettingsError(ONLY_PLAIN)
+    home.enter(caller, request)
+    home.check_level(_check_database(caller, home))
+    return _change(caller, request, home, level)
+
+
+def _change(caller: Caller, request: Acquire | Release, home: Home, level: HistoryLevel) -> tuple[Any, Post]:
+    rule = _rule(request)
+    foreseen = home.foresee(caller, request, rule)
+    if foreseen.sure and foreseen.answer is not None:
+        return foreseen.answer, []
+    post: Post = []
+    releasing = isinstance(request, Release)
+    run = Within(caller, home, patient=releasing and foreseen.answer is None)
+    if home.can_unlock:
+        run("mark")
+    try:
+        lock = LockRow(run, request.key, instant(request.now), level, post, request.attempt)
+    except RowLocked:
+        if home.can_unlock:
+            run("forget_mark")
+        return home.put_off(request) if isinstance(request, Acquire) else foreseen.answer, []
+    answer = rule(lock)
+    done = isinstance(answer, Granted | Released)
+    if home.can_unlock:
+        if not done:
+            run("back_to_mark")
+        run("forget_mark")
+    elif not done and not releasing and lock.owner is not None and foreseen == Foreseen(None, sure=True):
+        raise Conflict(TAKEN_MEANWHILE.format(key=request.key))
+    if not done:
+        return answer, []
+    if releasing:
         settling.call_head(lock)
+    if (
         lock.write()
-        return released, post
-    if isinstance(request, Acquire) and not request.wait:
-        if request.terms != PLAIN:
-            raise SettingsError(ONLY_PLAIN)
-        lock = _lock(caller, request, home, level, post, handing_over=True)
-        granted: Any = deciding.acquire(lock, request)
-        lock.write()
-        return granted, post
-    raise SettingsError(f"{type(request).__name__} cannot be part of a transaction")
+        and home.can_unlock
+        and not releasing
+        and not run("written_by_whole", key=request.key)[0][0]
+    ):
+        raise SettingsError(NESTED)
+    return answer, post
+
+
+def _rule(request: Acquire | Release) -> Rule:
+    if isinstance(request, Release):
+        return lambda lock: deciding.release(lock, request)
+    return lambda lock: deciding.acquire(lock, request)
+
+
+def rehearse(fetch: Fetch, request: Acquire | Release, rule: Rule, level: HistoryLevel) -> tuple[Any, bool]:
+    """Return what a request is refused with by a plain look, or None; and whether the key has a row."""
+    lock = LockRow(Rehearsal(fetch), request.key, instant(request.now), level, [], request.attempt)
+    answer = rule(lock)
+    return None if isinstance(answer, Granted | Released) else answer, lock.is_row
 
 
 def fence(caller: Caller, request: Fence, home: Home) -> Fenced | NotHeld:
-    """Lock the lease against whoever would take it over, and see that it is alive."""
+    """Lock the lease against whoever would take it over, and see that it is alive.
+
+    That it is alive is seen before: then nobody who is refused has locked anything. If it ends before it is
+    locked, nobody has been granted the lock since, because that would have changed the token.
+    """
     named = {"key": request.key, "token": request.token}
-    asked = {**named, "attempt": request.attempt, "now": instant(request.now)}
+    lost = home.explain(request, caller)
+    if lost is not None:
+        if lost.why != "unknown":
+            return lost
+        _check_database(caller, home)
+        if not caller.execute(home.sql("fence_seen"), named):  # else it was granted in this transaction
+            return lost
     if not caller.execute(home.sql("fence"), named):
         _check_database(caller, home)
         if (lost := home.explain(request, caller)) is None:  # only they cannot see it
             raise SettingsError(TOO_OLD)
         return lost
-    if not caller.execute(home.sql("fence_seen"), named):
+    seen = caller.execute(home.sql("fence_seen"), named)
+    if not seen:
         # They read by a snapshot from before the grant, which they have just locked.
         raise SettingsError(TOO_OLD)
-    # By such a snapshot a renewal may be out of sight as well: then look from outside.
-    if caller.execute(home.sql("fence_alive"), asked):
-        return Fenced(request.token)
-    return home.explain(request, caller) or Fenced(request.token)
+    if not seen[0][0]:
+        raise SettingsError(NESTED)
+    return Fenced(request.token)
 
 
-def _lock(
-    caller: Caller,
-    request: Acquire | Release,
-    home: Home,
-    level: HistoryLevel,
-    post: Post,
-    *,
-    handing_over: bool,
-) -> LockRow:
-    run = Within(caller, home, handing_over=handing_over)
-    return LockRow(run, request.key, instant(request.now), level, post, request.attempt)
-
-
-def _check_database(caller: Caller, home: Home) -> None:
-    if caller.execute(home.sql("store_id"), {}) != [(home.store_id(),)]:
+def _check_database(caller: Caller, home: Home) -> Row:
+    """Raise `SettingsError` unless they are where our tables are; return what else the look has told."""
+    rows = caller.execute(home.sql("store_id"), {})
+    if not rows or rows[0][0] != home.store_id():
         raise SettingsError(ELSEWHERE)
+    return rows[0]

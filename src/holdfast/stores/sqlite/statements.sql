@@ -201,6 +201,10 @@ SELECT l.expires_at, l.holds, t.attempt, t.expires_at, l.notes
 -- In a caller's transaction: become the writer, whatever it has done so far.
 UPDATE holdfast_meta SET id = id WHERE id = 1 AND :key IS NOT NULL;
 
+-- name: lock_row_at_once
+-- The same: whoever is the writer has all rows.
+UPDATE holdfast_meta SET id = id WHERE id = 1 AND :key IS NOT NULL RETURNING 1;
+
 -- name: probe_pin
 SELECT 1 WHERE :key IS NOT NULL;
 
@@ -210,15 +214,6 @@ UPDATE holdfast_locks SET token = token WHERE lock_key = :key AND token = :token
 
 -- name: fence_seen
 SELECT 1 FROM holdfast_locks WHERE lock_key = :key AND token = :token;
-
--- name: fence_alive
--- Only of an exclusive lease: only the terms of others have a mode.
-SELECT 1 FROM holdfast_locks AS l
-  LEFT JOIN holdfast_holds AS h ON l.holds > 0 AND h.lock_key = l.lock_key AND h.attempt = :attempt
- WHERE l.lock_key = :key AND l.token = :token
-   AND CASE l.holds WHEN 0 THEN l.attempt = :attempt ELSE h.attempt IS NOT NULL END
-   AND coalesce(h.terms, '') NOT LIKE '%"mode"%'
-   AND coalesce(h.expires_at, l.expires_at) > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER));
 
 -- name: store_id
 SELECT store_id FROM holdfast_meta WHERE id = 1;

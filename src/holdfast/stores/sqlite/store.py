@@ -63,6 +63,7 @@ from holdfast.stores.sql.row import LockRow, Post
 from holdfast.stores.sql.run import Fetch, Row
 from holdfast.stores.sqlite import batch, claiming, cluster
 from holdfast.stores.sqlite.database import SQL, Database, Run, Transaction, is_busy
+from holdfast.stores.sqlite.glancing import glance
 from holdfast.stores.sqlite.signals import SUPPORTED, Doorbells
 
 A = TypeVar("A")
@@ -119,6 +120,8 @@ class SQLiteStore:
     """See the module. One connection to write, and one to read, each used by one thread at a time."""
 
     reads_may_be_old = False  # who reads by an old snapshot cannot write
+    can_unlock = False
+    fences_outlive_savepoints = True  # who is the writer stays it
     traits = Traits(
         durable=True, signals=SUPPORTED, blocking=True, repeats=False, transactions=True, groups=True
     )
@@ -195,6 +198,7 @@ class SQLiteStore:
         """Answer *request* inside the caller's transaction, which becomes the file's only writer."""
         theirs = caller(connection, "sqlite", awaits)
         self._database.look_again()
+        within.check_nesting(connection, request, self)
         try:
             # Whoever is concerned would find nothing yet: they learn of it by their heartbeat.
             answer, _ = within.answer(theirs, request, self, self._level)
@@ -218,11 +222,39 @@ class SQLiteStore:
         return self._fetch(name, **parameters)
 
     def explain(self, request: Fence, caller: Caller) -> NotHeld | None:
-        """Say why a lease is not alive; None if it is.
+        """Say why a lease is not alive, by what is committed; None if it is."""
+        self.store_id()
 
-        On their connection. On ours a request may be under way that waits until they have committed.
-        """
-        return deciding.explain(self._look(request, caller.execute), request.token)
+        def look(fetch: Fetch) -> NotHeld | None:
+            now = instant(request.now)
+            lock = LockRow(within.Rehearsal(fetch), request.key, now, self._level, [], request.attempt)
+            return deciding.explain(lock, request.token)
+
+        return glance(self._database.path, look)
+
+    def enter(self, caller: Caller, request: Request[Any]) -> None:
+        """Be part of any transaction."""
+
+    def check_level(self, level: Row) -> None:
+        """Be content: there is one level."""
+
+    def foresee(self, caller: Caller, request: Acquire | Release, rule: within.Rule) -> within.Foreseen:
+        """Rehearse a request while nobody writes: then they have not changed anything either."""
+        try:
+            refused, _ = glance(
+                self._database.path,
+                lambda fetch: within.rehearse(fetch, request, rule, self._level),
+                alone=True,
+            )
+        except sqlite3.OperationalError:  # somebody writes, maybe they
+            return within.Foreseen(None, sure=False)
+        return within.Foreseen(refused, sure=True)
+
+    def wait_for_row(self, key: str) -> None:
+        """Wait for nobody: whoever has become the writer has all rows."""
+
+    def put_off(self, request: Acquire) -> Busy:
+        raise AssertionError("whoever is the writer has all rows")
 
     def store_id(self) -> str:
         """Return what tells this file from all others."""

@@ -1,0 +1,54 @@
+"""What a caller's transaction has to be like, so that what we do in it lasts until it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.requests import Fence, Request
+from holdfast.errors import SettingsError
+from holdfast.stores.mysql import failing
+from holdfast.stores.sql.callers import Caller
+
+TWO_PHASES = (
+    "this is a two-phase transaction (XA), and XA PREPARE would end the fence: fence in an ordinary one, or"
+    " raise the token of the lease on the resource (holdfast.raise_token)"
+)
+NO_SUCH_VARIABLE = 1193
+UNKNOWN_XID = 1397
+
+
+def check(theirs: Caller, request: Request[Any]) -> None:
+    """Begin the transaction if nothing was done in it yet; else see that it is none in two phases.
+
+    A savepoint from before the first look at a table takes all with it when it is rolled back to, our locks
+    too, and the transaction goes on. Nobody can be asked whether there is one. To begin ends it, and rolling
+    back to it is an error then. Where somebody else has begun already, that cannot be done.
+    """
+    if not _has_begun(theirs):
+        theirs.execute("START TRANSACTION", {})
+    elif isinstance(request, Fence) and _is_in_two_phases(theirs):
+        raise SettingsError(TWO_PHASES)
+
+
+def _has_begun(theirs: Caller) -> bool:
+    try:
+        return bool(theirs.execute("SELECT @@in_transaction", {})[0][0])
+    except Exception as error:
+        if _number(error) == NO_SUCH_VARIABLE:  # MySQL does not tell
+            return True
+        raise
+
+
+def _is_in_two_phases(theirs: Caller) -> bool:
+    """Tell whether this is an XA transaction: only then to end one by another name fails as unknown."""
+    try:
+        theirs.execute("XA END 'holdfast'", {})
+    except Exception as error:
+        if _number(error) in failing.LOST:
+            raise
+        return _number(error) == UNKNOWN_XID
+    return True
+
+
+def _number(error: Exception) -> int:
+    return failing.told(getattr(error, "orig", error))[0]  # SQLAlchemy wraps what the driver raised
