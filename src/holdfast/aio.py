@@ -22,7 +22,7 @@ from holdfast.clock import boot_time
 from holdfast.core import keys
 from holdfast.core.data import replace
 from holdfast.core.events import Event, HistoryLevel
-from holdfast.core.plans import Abandoned, Grant, Plan, Wait, ask
+from holdfast.core.plans import Grant, Plan, Wait, ask
 from holdfast.core.requests import (
     Acquire,
     Broken,
@@ -361,7 +361,10 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
         if isinstance(grant, Done):
             return grant
         # No await from here on: a task that was not cancelled by now has the lease.
-        lease = AsyncLease(self, self._keep(grant, wish), wish)
+        kept = self._keep(grant, wish)
+        lease = AsyncLease(self, kept, wish)
+        if wish.renew:  # else it ends by itself, whoever has it
+            self._keeping.keep_for(kept, lease)
         if self._closed:  # while we asked: nobody would renew it. Whoever closes later finds it kept
             self._keeping.drop(grant.attempt)
             await asyncio.shield(self._in_worker(self._withdraw_after_closing, grant))
@@ -412,6 +415,7 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
     async def _run(self, plan: Plan[T], within: Any = None) -> T:
         """Do what a plan wants, step by step, in this task. *within*: a transaction to acquire in."""
         waiting: str | None = None  # the attempt that can be signalled
+        asked: Acquire | None = None
         client = self._client
         try:
             step = next(plan)
@@ -420,10 +424,12 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
                     if isinstance(step, Wait):
                         result: Any = await self._wait(step)
                     else:
-                        if isinstance(step, Acquire) and step.wait and step.attempt != waiting:
-                            self._stop_waiting(waiting)
-                            waiting = step.attempt
-                            self._mailboxes[waiting] = step.key, self._new_mailbox()
+                        if isinstance(step, Acquire):
+                            asked = step
+                            if step.wait and step.attempt != waiting:
+                                self._stop_waiting(waiting)
+                                waiting = step.attempt
+                                self._mailboxes[waiting] = step.key, self._new_mailbox()
                         if within is not None and isinstance(step, Acquire):
                             result = await self._within(within, step)
                         else:
@@ -432,6 +438,8 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
                             self._keeping.wait(step.key, step.attempt)
                 except errors.StoreError as error:
                     self._check_same(client)
+                    if isinstance(step, Withdraw):
+                        self._pursue(step, asked)
                     step = plan.throw(error)
                 else:
                     self._check_same(client)
@@ -440,7 +448,7 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
             return done.value  # type: ignore[no-any-return]
         except BaseException:
             if self._client is client:  # else we are a forked child, and it is the parent's
-                await self._abandon(plan)
+                await self._abandon(plan, asked)
             raise
         finally:
             self._stop_waiting(waiting)
@@ -460,30 +468,15 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
             if self._keeping.waits(attempt):
                 self._keeping.leave(attempt)
 
-    async def _abandon(self, plan: Plan[Any]) -> None:
+    async def _abandon(self, plan: Plan[Any], asked: Acquire | None) -> None:
         """Let a plan undo what it did, even if we are cancelled once more meanwhile."""
         if plan.gi_frame is None:  # type: ignore[attr-defined]
             return  # it is over: it raised the error itself
         if not self._store.traits.blocking:
-            self._last_wish(plan)
+            self._last_wish(plan, asked)
             return
         # Not a task: when a loop ends it cancels all of them, and a last wish must not be cancelled.
-        await asyncio.shield(self._in_worker(self._last_wish, plan))
-
-    def _last_wish(self, plan: Plan[Any]) -> None:
-        try:
-            step = plan.throw(Abandoned())
-            while not isinstance(step, Wait):
-                try:
-                    result = self._store.execute(step)
-                except errors.StoreError as error:
-                    step = plan.throw(error)
-                else:
-                    step = plan.send(result)
-        except (Abandoned, StopIteration):
-            pass
-        if self._closed:
-            self._store.close()  # asking has opened it again
+        await asyncio.shield(self._in_worker(self._last_wish, plan, asked))
 
 
 class AsyncMailbox:

@@ -110,7 +110,7 @@ def test_a_cut_line_is_replaced_without_a_word(line: Line) -> None:
     locks = warm_up(line)
     lease = line.stage.call(locks.acquire, "nightly", ttl=600)
     line.proxy.cut()
-    line.stage.call(locks.acquire, "another", timeout=PATIENCE)
+    _lease = line.stage.call(locks.acquire, "another", timeout=PATIENCE)
     lease.check()
     line.stage.call(lease.release)
     assert line.state() == "free"
@@ -253,7 +253,7 @@ def test_a_lease_whose_server_is_away_for_too_long_is_lost_in_time(line: Line, f
     assert told[0].reason in ("store unreachable", "expired")
     line.proxy.restore()
     other.check()
-    line.stage.call(locks.acquire, "another", timeout=PATIENCE)
+    _lease = line.stage.call(locks.acquire, "another", timeout=PATIENCE)
     assert line.look().token == other.token
 
 
