@@ -79,8 +79,8 @@ KEEPING_MUTANTS = (
         "core/settings.py",
         (
             (
-                "return min(self.backoff.delay(failures, roll), self.heartbeat)",
-                "return self.backoff.delay(failures, roll)",
+                "return min(settings.backoff.delay(failures, roll), settings.heartbeat)",
+                "return settings.backoff.delay(failures, roll)",
             ),
         ),
         KEEPER_TESTS.format("a_refresh_that_failed_is_tried_again_within_a_heartbeat"),
@@ -91,7 +91,7 @@ KEEPING_MUTANTS = (
         PLANS,
         (
             (
-                "settings.pause_in_queue(failures, roll())",
+                "pause_in_queue(settings, failures, roll())",
                 "settings.backoff.delay(failures, roll())",
             ),
         ),

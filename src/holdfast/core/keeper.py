@@ -20,7 +20,7 @@ from holdfast.core.requests import (
     Signal,
     Withdraw,
 )
-from holdfast.core.settings import Settings
+from holdfast.core.settings import Settings, pause_in_queue
 
 if TYPE_CHECKING:
     from holdfast.core.membership import Membership
@@ -286,7 +286,7 @@ class Keeper:
         for refresh in request.tickets:
             if ticket := self.tickets.get(refresh.attempt):
                 ticket.failures += 1
-                ticket.refresh_at = now + self.settings.pause_in_queue(ticket.failures, self.roll())
+                ticket.refresh_at = now + pause_in_queue(self.settings, ticket.failures, self.roll())
 
     def _ttl(self, kept: Kept, now: float) -> float:
         """Return the ttl to ask for: never past max_hold; 0 only asks whether it is still held."""

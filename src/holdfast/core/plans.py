@@ -44,7 +44,7 @@ from holdfast.core.requests import (
     Watch,
     Withdraw,
 )
-from holdfast.core.settings import Settings
+from holdfast.core.settings import Settings, pause_in_queue
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -128,7 +128,7 @@ def acquire(
             except TRANSIENT as error:
                 failures += 1
                 unanswered = unanswered or isinstance(error, errors.OutcomeUnknown)
-                again_at = clock() + settings.pause_in_queue(failures, roll())
+                again_at = clock() + pause_in_queue(settings, failures, roll())
                 if timeout == 0 or (deadline is not None and again_at >= deadline):
                     if queued is not None:
                         raise _timed_out(request.key, queued, clock() - started) from error

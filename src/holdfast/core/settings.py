@@ -81,14 +81,6 @@ class Settings:
         """
         return self.margin if self.margin is not None else 0.02 + 0.01 * ttl
 
-    def pause_in_queue(self, failures: int, roll: float) -> float:
-        """Return how long whoever waits for a lock may wait to ask again after so many *failures*.
-
-        No longer than a heartbeat: once the store is back, a lock that is handed to us waits for its claim
-        window and no longer.
-        """
-        return min(self.backoff.delay(failures, roll), self.heartbeat)
-
     def check_ttl(self, ttl: object) -> float:
         """Return *ttl* in seconds if heartbeats, renewal and margin fit into it (R13)."""
         value = seconds(ttl, "ttl")
@@ -103,3 +95,12 @@ class Settings:
                 f" not trusted any more (margin {margin:g} s): use a longer ttl, or a smaller renew_at"
             )
         return value
+
+
+def pause_in_queue(settings: Settings, failures: int, roll: float) -> float:
+    """Return how long whoever waits for a lock may wait to ask again after so many *failures*.
+
+    No longer than a heartbeat: once the store is back, a lock that is handed to us waits for its claim
+    window and no longer.
+    """
+    return min(settings.backoff.delay(failures, roll), settings.heartbeat)
