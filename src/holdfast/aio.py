@@ -23,7 +23,7 @@ from holdfast.clock import boot_time
 from holdfast.core import keys
 from holdfast.core.data import replace
 from holdfast.core.events import Event, HistoryLevel
-from holdfast.core.plans import Abandoned, Grant, Plan, Wait, ask
+from holdfast.core.plans import Grant, Plan, Wait, ask
 from holdfast.core.requests import (
     Acquire,
     Broken,
@@ -363,7 +363,10 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
         if isinstance(grant, Done):
             return grant
         # No await from here on: a task that was not cancelled by now has the lease.
-        lease = AsyncLease(self, self._keep(grant, wish), wish)
+        kept = self._keep(grant, wish)
+        lease = AsyncLease(self, kept, wish)
+        if wish.renew:  # else it ends by itself, whoever has it
+            self._keeping.keep_for(kept, lease)
         if self._closed:  # while we asked: nobody would renew it. Whoever closes later finds it kept
             self._keeping.drop(grant.attempt)
             await asyncio.shield(self._in_worker(self._withdraw_after_closing, grant))
@@ -420,6 +423,7 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
     async def _run(self, plan: Plan[T], within: Any = None) -> T:
         """Do what a plan wants, step by step, in this task. *within*: a transaction to acquire in."""
         waiting: str | None = None  # the attempt that can be signalled
+        asked: Acquire | None = None
         client = self._client
         try:
             step = next(plan)
@@ -428,10 +432,12 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
                     if isinstance(step, Wait):
                         result: Any = await self._wait(step)
                     else:
-                        if isinstance(step, Acquire) and step.wait and step.attempt != waiting:
-                            self._stop_waiting(waiting)
-                            waiting = step.attempt
-                            self._mailboxes[waiting] = step.key, self._new_mailbox()
+                        if isinstance(step, Acquire):
+                            asked = step
+                            if step.wait and step.attempt != waiting:
+                                self._stop_waiting(waiting)
+                                waiting = step.attempt
+                                self._mailboxes[waiting] = step.key, self._new_mailbox()
                         if within is not None and isinstance(step, Acquire):
                             result = await self._within(within, step)
                         else:
@@ -440,6 +446,8 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
                             self._keeping.wait(step.key, step.attempt)
                 except errors.StoreError as error:
                     self._check_same(client)
+                    if isinstance(step, Withdraw):
+                        self._pursue(step, asked)
                     step = plan.throw(error)
                 else:
                     self._check_same(client)
@@ -448,7 +456,7 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
             return done.value  # type: ignore[no-any-return]
         except BaseException:
             if self._client is client:  # else we are a forked child, and it is the parent's
-                await self._abandon(plan, waits=within is None)
+                await self._abandon(plan, asked, waits=within is None)
             raise
         finally:
             self._stop_waiting(waiting)
@@ -468,7 +476,7 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
             if self._keeping.waits(attempt):
                 self._keeping.leave(attempt)
 
-    async def _abandon(self, plan: Plan[Any], *, waits: bool) -> None:
+    async def _abandon(self, plan: Plan[Any], asked: Acquire | None, *, waits: bool) -> None:
         """Let a plan undo what it did, even if we are cancelled once more meanwhile.
 
         Nobody *waits* for what was to be part of a caller's transaction: that may have the row locked until
@@ -477,27 +485,12 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
         if plan.gi_frame is None:  # type: ignore[attr-defined]
             return  # it is over: it raised the error itself
         if not self._store.traits.blocking:
-            self._last_wish(plan)
+            self._last_wish(plan, asked)
             return
         # Not a task: when a loop ends it cancels all of them, and a last wish must not be cancelled.
-        undoing = self._in_worker(self._last_wish, plan)
+        undoing = self._in_worker(self._last_wish, plan, asked)
         if waits:
             await asyncio.shield(undoing)
-
-    def _last_wish(self, plan: Plan[Any]) -> None:
-        try:
-            step = plan.throw(Abandoned())
-            while not isinstance(step, Wait):
-                try:
-                    result = self._store.execute(step)
-                except errors.StoreError as error:
-                    step = plan.throw(error)
-                else:
-                    step = plan.send(result)
-        except (Abandoned, StopIteration):
-            pass
-        if self._closed:
-            self._store.close()  # asking has opened it again
 
 
 class AsyncMailbox:

@@ -35,7 +35,7 @@ class AsyncLease(BaseLease):
         self._cancelling = 0
         self._cancelled = False
         self._watcher: asyncio.TimerHandle | None = None
-        kept.tell = self._tell_from_any_thread
+        kept.tell = self._tell
 
     @property
     def lost(self) -> asyncio.Event:
@@ -112,11 +112,11 @@ class AsyncLease(BaseLease):
             if lost_it and (loss := self._loss()):  # an outcome was accepted, but the body was cancelled
                 raise loss.copy() from None
 
-    def _tell_from_any_thread(self) -> None:
-        with suppress(RuntimeError):  # the loop is gone, and the body with it
-            self._loop.call_soon_threadsafe(self._tell)
-
     def _tell(self) -> None:
+        with suppress(RuntimeError):  # the loop is gone, and the body with it
+            self._loop.call_soon_threadsafe(self._tell_here)
+
+    def _tell_here(self) -> None:
         self._lost.set()
         if self._body is not None and not self._body.done():
             self._cancelled = True

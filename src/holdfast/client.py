@@ -12,7 +12,7 @@ from holdfast.core import keys, plans
 from holdfast.core.data import data, replace
 from holdfast.core.family import PLAIN, Mode
 from holdfast.core.keeper import Kept
-from holdfast.core.plans import Grant, Plan
+from holdfast.core.plans import Grant, Plan, Wait
 from holdfast.core.requests import (
     Acquire,
     Break,
@@ -196,6 +196,32 @@ class BaseClient:
         asked = grant.trusted_until - grant.ttl + self.settings.margin_for(grant.ttl)
         return self._keeping.keep(grant, asked=asked, max_hold=wish.max_hold, renew=wish.renew)
 
+    def _pursue(self, request: Withdraw, asked: Acquire | None) -> None:
+        """Withdraw later what could not be withdrawn now, unless it has ended by then."""
+        if asked is not None:
+            self._keeping.pursue(request, asked.lasts)
+
+    def _last_wish(self, plan: Plan[Any], asked: Acquire | None) -> None:
+        """Let a plan undo what it did. It is over already if it raised the error itself. May block.
+
+        *asked*: what it has asked for.
+        """
+        try:
+            step = plan.throw(plans.Abandoned())
+            while not isinstance(step, Wait):
+                try:
+                    result = self._store.execute(step)
+                except errors.StoreError as error:
+                    if isinstance(step, Withdraw):
+                        self._pursue(step, asked)
+                    step = plan.throw(error)
+                else:
+                    step = plan.send(result)
+        except (plans.Abandoned, StopIteration):
+            pass
+        if self._closed:
+            self._store.close()  # asking has opened it again
+
     # Looking and tidying up: the requests, checked.
 
     def _inspecting(self, key: str) -> Inspect:
@@ -283,6 +309,7 @@ class BaseClient:
             if kept.member is None  # else it was assigned, and is returned when the instance leaves
         ]
         requests += [Withdraw(key, attempt) for key, attempt in self._keeping.tickets()]
+        requests += self._keeping.pursued()
         for left in range(len(requests), 0, -1):
             try:
                 self._store.execute(requests[-left])

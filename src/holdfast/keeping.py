@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.clock import boot_time
 from holdfast.core.keeper import Keeper, Kept
 from holdfast.core.plans import Grant
-from holdfast.core.requests import Renew, Request, Signal, Sweep
+from holdfast.core.requests import Renew, Request, Signal, Sweep, Withdraw
 from holdfast.core.settings import Settings
 from holdfast.log import log
 from holdfast.masking import block_signals
@@ -37,9 +38,30 @@ RETURNED = "returned"
 # Losses that somebody here has wanted: they are told, and need no warning.
 WANTED = frozenset({CLIENT_CLOSED, DRAINED, LEFT, RETURNED})
 
+DROPPED = (
+    "%r was neither released nor kept: nothing refers to its lease any more, so it is given back. Keep the"
+    " lease as long as you need the lock"
+)
+
 # The longest sleep while there is something to keep. Sleeping does not count suspend, as our clock does: when
 # a machine wakes up, leases are found to be lost soon, and not when they would have been renewed.
 NAP = 5.0
+
+
+class Leash(weakref.ref[Any]):
+    """The keeper's own reference to a lease, which does not keep it alive.
+
+    When nobody else has one any more, it goes into the queue that it was made with. No code of ours runs at
+    that moment: an interrupt would hit it, and what a finalizer raises is lost.
+    """
+
+    __slots__ = ("attempt",)
+    attempt: str
+
+    def tell(self) -> None:
+        """Tell whoever has the lease that it is lost."""
+        if (lease := self()) is not None:
+            lease._tell()  # noqa: SLF001
 
 
 class KeeperThread:
@@ -63,6 +85,7 @@ class KeeperThread:
         self._busy = False  # whether anything came to be kept since the thread last looked
         self._wake_at = math.inf  # when the thread will look again by itself
         self._chores: deque[Callable[[], object]] = deque()
+        self._dropped: deque[Leash] = deque()
         self._swept_up_to = ""
         self._sweep_at = math.inf
         if (
@@ -76,6 +99,20 @@ class KeeperThread:
             kept = self._keeper.keep(grant, asked=asked, max_hold=max_hold, renew=renew)
             self._look_at(min(kept.renew_at, kept.trusted_until))
         return kept
+
+    def keep_for(self, kept: Kept, lease: Any) -> None:
+        """Keep it only as long as somebody has *lease*: what nobody can reach, nobody can release."""
+        leash = Leash(lease, self._dropped.append)
+        leash.attempt = kept.grant.attempt
+        kept.tell = leash.tell
+
+    def pursue(self, request: Withdraw, lasts: float) -> None:
+        """Give something back, here, where nobody waits for it: until it is done, or *lasts* is over."""
+        with self._mutex:
+            if not self._stopped:
+                now = boot_time()
+                self._keeper.pursue(request, lasts=lasts, now=now)
+                self._look_at(now)
 
     def drop(self, attempt: str) -> None:
         """Stop renewing a lease."""
@@ -166,6 +203,11 @@ class KeeperThread:
         with self._mutex:
             return [(ticket.key, ticket.attempt) for ticket in self._keeper.tickets.values()]
 
+    def pursued(self) -> list[Withdraw]:
+        """Return what is still to be given back."""
+        with self._mutex:
+            return [request for request, _ in self._keeper.pursued.values()]
+
     def abandon(self) -> list[Kept]:
         """Return what is kept, in a forked child: our mutex may have been held when it forked, for ever."""
         return list(self._keeper.leases.values())
@@ -174,7 +216,7 @@ class KeeperThread:
         """Stop renewing anything."""
         with self._mutex:
             self._stopped = True
-            self._changed.notify()
+            self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=1.0)
 
@@ -189,7 +231,7 @@ class KeeperThread:
                 self._starting = False
                 raise
         elif when < self._wake_at:
-            self._changed.notify()
+            self._changed.notify_all()
 
     def _run(self) -> None:
         block_signals()
@@ -209,14 +251,18 @@ class KeeperThread:
                 if self._stopped:
                     return
                 now = boot_time()
+                dropped = self._take_back(now)
                 gone = self._keeper.gone(now)  # first: what they had is lost for that reason
                 lost = self._keeper.overdue(now)
                 request = self._keeper.due(now)
                 beats = self._keeper.beats(now)
+                withdrawal = self._keeper.withdrawal(now)
                 sweep = now >= self._sweep_at and (self._busy or bool(self._keeper.leases))
-                if not (gone or lost or request or beats or self._chores or sweep):
+                if not (dropped or gone or lost or request or beats or withdrawal or self._chores or sweep):
                     self._sleep(now)
                     continue
+            for key in dropped:
+                log().warning(DROPPED, key)
             for member in gone:
                 self._safely(self.tell_gone, member)
             self._tell(lost)
@@ -224,6 +270,8 @@ class KeeperThread:
                 self._renew(request)
             for member in beats:
                 self._beat(member)
+            if withdrawal is not None:
+                self._withdraw(withdrawal)
             self._do_chores()
             if sweep:
                 self._sweep()
@@ -256,6 +304,28 @@ class KeeperThread:
         self._tell(lost)
         for signal in signals:
             self._on_signal(signal)
+
+    def _take_back(self, now: float) -> list[str]:
+        """Give back what nobody has any more, and return the keys. Called with the mutex held."""
+        keys = []
+        while self._dropped:
+            kept = self._keeper.leases.get(self._dropped.popleft().attempt)
+            if kept is not None:  # else it was released, or lost, before it was dropped
+                grant = kept.grant
+                self._keeper.pursue(Withdraw(grant.key, grant.attempt), lasts=grant.ttl, now=now)
+                keys.append(grant.key)
+        return keys
+
+    def _withdraw(self, request: Withdraw) -> None:
+        try:
+            self._store.execute(request)
+        except Exception as error:  # noqa: BLE001 - as in _renew
+            log().warning("could not give back %r, trying again: %r", request.key, error)
+            with self._mutex:
+                self._keeper.not_withdrawn(boot_time())
+        else:
+            with self._mutex:
+                self._keeper.withdrawn(request)
 
     def _tell(self, lost: list[Kept]) -> None:
         for kept in lost:

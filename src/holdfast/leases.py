@@ -12,7 +12,7 @@ from holdfast.core import plans
 from holdfast.core.data import replace
 from holdfast.core.family import Failure, Mode, Outcome
 from holdfast.core.keeper import Kept, loss_reason
-from holdfast.core.requests import Downgrade, Fence, Granted, NotHeld, Refused, Release, Released
+from holdfast.core.requests import Downgrade, Fence, Granted, NotHeld, Refused, Release, Released, Withdraw
 from holdfast.keeping import CLIENT_CLOSED
 from holdfast.log import log
 from holdfast.masking import signals_unblocked
@@ -32,6 +32,7 @@ class BaseLease:
         self._forks = identity.forks
         self._released = False
         self._left_to_transaction = False
+        self._pursued = False  # it could not be released yet, and is given back in the background
         self._outcome: Outcome | None = None  # of an operation, to be told when it is released
 
     @property
@@ -67,25 +68,27 @@ class BaseLease:
     @property
     def remaining(self) -> float:
         """For how many seconds the lease can be trusted if it is not renewed; 0 when it is over."""
-        if self._released or self._loss() is not None:
+        if not self.held:
             return 0.0
         return max(self._kept.ends_at - boot_time(), 0.0)
 
     @property
     def held(self) -> bool:
         """Whether the lease can be trusted at this moment."""
-        return not self._released and self._loss() is None
+        return not (self._released or self._pursued) and self._loss() is None
 
     def check(self) -> None:
         """Raise `LeaseLost` if the lease cannot be trusted any more, `NotHeld` if it was released."""
         if self._released:
             raise errors.NotHeld(self.key, "released already")
+        if self._pursued:
+            raise errors.NotHeld(self.key, "being released")
         if loss := self._loss():
             raise loss.copy()
 
     def __repr__(self) -> str:
-        if self._released:
-            state = "released"
+        if self._released or self._pursued:
+            state = "released" if self._released else "being released"
         elif loss := self._loss():
             state = f"lost: {loss.reason}"
         else:
@@ -211,16 +214,23 @@ class BaseLease:
             if isinstance(answer, Refused):  # the same owner is still in it: whoever leaves last will say
                 refused = True
                 answer = yield from self._giving_back(client, None)
-        except plans.Abandoned:  # it was asked for all the same, and must not be trusted any more
+        except (
+            plans.Abandoned
+        ) as abandoned:  # it was asked for all the same, and must not be trusted any more
             self._released = True
+            if abandoned.in_vain:
+                self._pursue(client)
             raise
         except errors.StoreError as error:
+            self._pursue(client)
             if loss := self._loss():  # what the store has to say does not matter any more
                 raise loss.copy() from error
             raise
         self._released = True
         if isinstance(answer, NotHeld):
             if answer.why == "already" and kept.leaving:  # the transaction has committed
+                return
+            if answer.why == "already" and self._pursued:
                 return
             if answer.why == "already" and kept.lost is None:  # two at once
                 raise errors.NotHeld(self.key, "released already")
@@ -236,6 +246,12 @@ class BaseLease:
             raise errors.NotHeld(
                 self.key, "the operation was entered again and is still being done: the last to leave ends it"
             )
+
+    def _pursue(self, client: BaseClient) -> None:
+        """Have it given back in the background: it cannot be trusted from now on."""
+        self._pursued = True
+        grant = self._kept.grant
+        client._keeping.pursue(Withdraw(grant.key, grant.attempt), grant.ttl)  # noqa: SLF001
 
     def _giving_back(
         self, client: BaseClient, outcome: Outcome | None

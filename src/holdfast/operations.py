@@ -154,7 +154,7 @@ class Operation(BaseOperation):
             raise
         except BaseException:  # an interrupt that hit here would leave a lease that nobody has
             if self._lease is None:
-                self._client._forget(self.key, wish.request.attempt)  # noqa: SLF001
+                self._client._forget(self.key, wish.request.attempt, wish.request.lasts)  # noqa: SLF001
             self._forget()
             raise
 

@@ -27,7 +27,7 @@ class Lock:
         self._client = client
         self._ttl = ttl
         self._limit = limit
-        self._leases: dict[str, list[Lease]] = {}
+        self._leases: list[Lease] = []  # of all owners
         self.key = key
 
     def __repr__(self) -> str:
@@ -40,30 +40,43 @@ class Lock:
         wait = 0.0 if not blocking else None if timeout == -1 else timeout
         hold = self._client.hold(self.key, ttl=self._ttl, timeout=wait, limit=self._limit)
         try:
-            lease = hold.__enter__()
-            self._leases.setdefault(lease.owner, []).append(lease)
+            self._leases.append(hold.__enter__())
+            return True
         except errors.LockTimeout:
             return False
         except errors.HoldfastError:
             raise
         except BaseException:  # an interrupt that hit here would leave a lease that nobody has
             hold._forget()  # noqa: SLF001
+            self._let_go(hold._lease)  # noqa: SLF001
             raise
-        return True
 
     def release(self) -> None:
         """Release what the current owner acquired last."""
-        owner = identity.current_owner()
-        leases = self._leases.get(owner)
-        if not leases:
-            raise errors.NotHeld(self.key, "the current task or thread has not acquired it")
-        lease = leases[-1]
+        lease: Lease | None = None
         try:
+            lease = self._last()
             lease.__exit__(None, None, None)
+        except errors.HoldfastError:
+            raise
+        except BaseException:  # an interrupt
+            lease = lease or self._last()
+            lease._forget()  # noqa: SLF001
+            raise
         finally:
-            leases.remove(lease)
-            if not leases:
-                del self._leases[owner]
+            self._let_go(lease)
+
+    def _last(self) -> Lease:
+        owner = identity.current_owner()
+        for lease in reversed(self._leases):
+            if lease.owner == owner and not lease._released:  # noqa: SLF001 - as an interrupt may leave it
+                return lease
+        raise errors.NotHeld(self.key, "the current task or thread has not acquired it")
+
+    def _let_go(self, lease: Lease | None) -> None:
+        """Have it no more. Should an interrupt have hit, that is all it takes to have it given back."""
+        if lease in self._leases:
+            self._leases.remove(lease)
 
     def locked(self) -> bool:
         """Tell whether anybody holds the lock."""
@@ -79,12 +92,11 @@ class Lock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is None:
-            self.release()
-            return
         try:
             self.release()
         except errors.HoldfastError as problem:
+            if error is None:
+                raise
             with_note(error, problem)
 
 

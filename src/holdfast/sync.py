@@ -7,9 +7,8 @@ import queue
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from holdfast import errors, exits
 from holdfast.client import BaseClient, Wish
@@ -17,7 +16,7 @@ from holdfast.clock import boot_time
 from holdfast.core import keys
 from holdfast.core.data import replace
 from holdfast.core.events import Event, HistoryLevel
-from holdfast.core.plans import Abandoned, Plan, Wait, ask
+from holdfast.core.plans import Plan, Wait, ask
 from holdfast.core.requests import (
     Acquire,
     Broken,
@@ -398,18 +397,22 @@ class Holdfast(ClusterMethods, BaseClient):
     # Running plans.
 
     def _acquire(self, wish: Wish, within: Any = None) -> Lease:
-        return cast("Lease", self._obtain(wish, within))
+        # Nothing may be called after it, not even `cast`: where a function is entered an interrupt can hit,
+        # and there would be a lease that nobody has.
+        return self._obtain(wish, within)  # type: ignore[return-value]
 
     def _obtain(self, wish: Wish, within: Any = None) -> Lease | Done:
         """Take a lock; or learn that it is an operation that was done while we waited."""
-        plan = self._acquiring(wish)
         attempt = wish.request.attempt
         try:
-            grant = self._run(plan, within)
+            grant = self._run(self._acquiring(wish), within)
             if isinstance(grant, Done):
                 return grant
             attempt = grant.attempt  # it may be a successor of the one we began with
-            lease = Lease(self, self._keep(grant, wish), wish)
+            kept = self._keep(grant, wish)
+            lease = Lease(self, kept, wish)
+            if wish.renew:  # else it ends by itself, whoever has it
+                self._keeping.keep_for(kept, lease)
             if exits.told_to_end:
                 exits.end_if_told()
             if not self._closed:
@@ -417,21 +420,24 @@ class Holdfast(ClusterMethods, BaseClient):
         except errors.HoldfastError:
             raise
         except BaseException:
-            self._forget(wish.request.key, attempt)
+            self._forget(wish.request.key, attempt, wish.request.lasts)
             raise
-        self._forget(grant.key, grant.attempt)  # closed while we asked: nobody would renew it
+        self._forget(grant.key, grant.attempt, grant.ttl)  # closed while we asked: nobody would renew it
         raise errors.Closed(repr(self))
 
-    def _forget(self, key: str, attempt: str) -> None:
+    def _forget(self, key: str, attempt: str, lasts: float) -> None:
         """Undo an attempt. An interrupt can hit between the steps, where no plan hears of it; to withdraw
-        what was released or withdrawn before is harmless.
+        what was released or withdrawn before is harmless. *lasts*: after which it has ended by itself.
         """
         if not self._attempts.made(attempt):
             return  # we are a forked child, and it is the parent's
         self._stop_waiting(attempt)
         self._keeping.drop(attempt)
-        with suppress(errors.StoreError):
-            self._store.execute(Withdraw(key, attempt))
+        withdraw = Withdraw(key, attempt)
+        try:
+            self._store.execute(withdraw)
+        except errors.StoreError:
+            self._keeping.pursue(withdraw, lasts)
         if self._closed:
             self._store.close()  # asking has opened it again
 
@@ -441,6 +447,7 @@ class Holdfast(ClusterMethods, BaseClient):
     def _run(self, plan: Plan[T], within: Any = None) -> T:
         """Do what a plan wants, step by step, in this thread. *within*: a transaction to acquire in."""
         waiting: str | None = None  # the attempt that can be signalled
+        asked: Acquire | None = None
         client = self._client
         try:
             step = next(plan)
@@ -449,10 +456,12 @@ class Holdfast(ClusterMethods, BaseClient):
                     if isinstance(step, Wait):
                         result: Any = self._wait(step)
                     else:
-                        if isinstance(step, Acquire) and step.wait and step.attempt != waiting:
-                            self._stop_waiting(waiting)
-                            waiting = step.attempt
-                            self._mailboxes[waiting] = step.key, self._new_mailbox()
+                        if isinstance(step, Acquire):
+                            asked = step
+                            if step.wait and step.attempt != waiting:
+                                self._stop_waiting(waiting)
+                                waiting = step.attempt
+                                self._mailboxes[waiting] = step.key, self._new_mailbox()
                         self._check_open()
                         if within is not None and isinstance(step, Acquire):
                             result = self._store.execute_within(within, step)
@@ -464,6 +473,8 @@ class Holdfast(ClusterMethods, BaseClient):
                             exits.end_if_told()
                 except errors.StoreError as error:
                     self._check_same(client)
+                    if isinstance(step, Withdraw):
+                        self._pursue(step, asked)
                     step = plan.throw(error)
                 else:
                     self._check_same(client)
@@ -472,7 +483,7 @@ class Holdfast(ClusterMethods, BaseClient):
             return done.value  # type: ignore[no-any-return]
         except BaseException:
             if self._client is client:  # else we are a forked child, and it is the parent's
-                self._abandon(plan)
+                self._last_wish(plan, asked)
             raise
         finally:
             self._stop_waiting(waiting)
@@ -496,19 +507,3 @@ class Holdfast(ClusterMethods, BaseClient):
             self._mailboxes.pop(attempt, None)
             if self._keeping.waits(attempt):
                 self._keeping.leave(attempt)
-
-    def _abandon(self, plan: Plan[Any]) -> None:
-        """Let a plan undo what it did. It is over already when it raised the error itself."""
-        try:
-            step = plan.throw(Abandoned())
-            while not isinstance(step, Wait):
-                try:
-                    result = self._store.execute(step)
-                except errors.StoreError as error:
-                    step = plan.throw(error)
-                else:
-                    step = plan.send(result)
-        except (Abandoned, StopIteration):
-            pass
-        if self._closed:
-            self._store.close()  # asking has opened it again

@@ -52,7 +52,13 @@ class Lease(BaseLease):
         rolled back, we still hold it.
         """
         if within is None:
-            self._client._run(self._releasing(self._client))  # noqa: SLF001
+            try:
+                self._client._run(self._releasing(self._client))  # noqa: SLF001
+            except errors.HoldfastError:
+                raise
+            except BaseException:
+                self._forget()
+                raise
         elif isinstance(answer := self._within(within, self._leaving()), NotHeld):
             self._lose_in_transaction(self._client, answer)
         else:
@@ -76,9 +82,9 @@ class Lease(BaseLease):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._leave_to_transaction(self._client):
-            return
         try:
+            if self._leave_to_transaction(self._client):
+                return
             self.release()
         except errors.HoldfastError as problem:
             if error is None:
@@ -89,8 +95,9 @@ class Lease(BaseLease):
             raise
 
     def _forget(self) -> None:
-        """Give it back without a word, when an interrupt has hit while leaving the block."""
-        self._client._forget(self.key, self._kept.grant.attempt)  # noqa: SLF001
+        """Give it back without a word, when an interrupt has hit while it was released."""
+        grant = self._kept.grant
+        self._client._forget(grant.key, grant.attempt, grant.ttl)  # noqa: SLF001
         self._released = True
 
     def _tell(self) -> None:
@@ -142,7 +149,7 @@ class Hold:
         except errors.HoldfastError:
             raise
         except BaseException:  # an interrupt that hit here would leave a lease that nobody has
-            self._client._forget(self._key, wish.request.attempt)  # noqa: SLF001
+            self._client._forget(self._key, wish.request.attempt, wish.request.lasts)  # noqa: SLF001
             raise
 
     def __exit__(

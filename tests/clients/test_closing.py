@@ -20,7 +20,7 @@ ONLY_SIGNALS = Settings(heartbeat=1000, claim=2000, patience=3000)
 def test_closing_releases_everything_and_wakes_the_next(stage: Stage) -> None:
     one, two = stage.client(settings=ONLY_SIGNALS), stage.client(settings=ONLY_SIGNALS)
     leases = [stage.call(one.acquire, "nightly", ttl=1000) for _ in range(3)]
-    stage.call(one.acquire, "another", ttl=1000)
+    _lease = stage.call(one.acquire, "another", ttl=1000)
     waiting = stage.actor("waiter").start(two.acquire, "nightly", ttl=1000)
     stage.until_waiting("nightly", 1)
     stage.close(one)
@@ -68,14 +68,14 @@ def test_what_queues_while_the_client_closes_is_not_left_behind(stage: Stage) ->
 
 def test_closing_twice_is_harmless(stage: Stage) -> None:
     locks = stage.client()
-    stage.call(locks.acquire, "nightly")
+    _lease = stage.call(locks.acquire, "nightly")
     stage.close(locks)
     stage.close(locks)
 
 
 def test_closing_lets_go_of_the_store(stage: Stage) -> None:
     locks = stage.client()
-    stage.call(locks.acquire, "nightly")
+    _lease = stage.call(locks.acquire, "nightly")
     stage.close(locks)
     assert has_let_go(locks)
 
@@ -123,7 +123,7 @@ def test_holding_with_a_closed_client_says_so(url: str) -> None:
 
 def test_leaving_the_blocks_of_clients_closes_them(url: str) -> None:
     with Holdfast(url) as locks:
-        locks.acquire("nightly")
+        _lease = locks.acquire("nightly")
     assert "closed" in repr(locks)
 
     async def tasks() -> AsyncHoldfast:
@@ -143,7 +143,7 @@ def test_a_client_may_be_closed_from_on_lost(url: str) -> None:
         locks.close()
         closed.set()
 
-    locks.acquire("nightly", ttl=600, on_lost=on_lost)
+    _lease = locks.acquire("nightly", ttl=600, on_lost=on_lost)
     locks.break_lock("nightly", reason="stuck")
     assert closed.wait(PATIENCE)
 
@@ -151,7 +151,7 @@ def test_a_client_may_be_closed_from_on_lost(url: str) -> None:
 def test_closing_ends_the_doorbell_even_if_somebody_removed_it(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     locks = Holdfast(f"sqlite:///{tmp_path}/locks.db")
-    locks.acquire("nightly")
+    _lease = locks.acquire("nightly")
     eventually(lambda: locks._store._doorbells._bell)  # type: ignore[attr-defined]
     shutil.rmtree(tmp_path / "locks.db-bells")
     locks.close()

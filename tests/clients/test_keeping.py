@@ -93,8 +93,7 @@ def test_a_client_without_leases_has_no_thread(url: str) -> None:
 def test_a_closed_client_leaves_no_thread(url: str) -> None:
     before = set(threading.enumerate())
     with Holdfast(url) as locks:
-        for _ in range(3):
-            locks.acquire("nightly")
+        _leases = [locks.acquire("nightly") for _ in range(3)]
         assert not set(threading.enumerate()) <= before
     eventually(lambda: set(threading.enumerate()) <= before)
 
@@ -156,7 +155,7 @@ def test_sweeping_by_hand_settles_what_is_over(stage: Stage) -> None:
 def test_the_history_tells_what_its_level_promises(stage: Stage, history: str) -> None:
     locks = stage.client(settings=QUICK, history=history)
     stage.call(stage.call(locks.acquire, "nightly").release)
-    stage.call(locks.acquire, "nightly")
+    _lease = stage.call(locks.acquire, "nightly")
     stage.call(locks.break_lock, "nightly", reason="stuck", by="olga")
     kinds = [event.kind for event in stage.call(locks.history, "nightly")]
     assert kinds == (["granted", "released", "granted", "broken"] if history == "all" else ["broken"])
@@ -164,8 +163,10 @@ def test_the_history_tells_what_its_level_promises(stage: Stage, history: str) -
 
 
 def test_listing_filters_by_prefix_owner_type_and_state(stage: Stage) -> None:
-    for key in ("workflow:1", "workflow:2", "resource:db:a", "plain"):
+    _leases = [
         stage.call(stage.locks.acquire, key, owner="ann" if key.startswith("w") else "bob")
+        for key in ("workflow:1", "workflow:2", "resource:db:a", "plain")
+    ]
     stage.call(stage.locks.break_lock, "workflow:2", reason="over")
 
     def keys(**options: Any) -> list[str]:

@@ -139,7 +139,7 @@ def test_what_was_lost_is_not_held(locks: Holdfast) -> None:
 def test_what_a_closed_client_had_is_not_held(locks: Holdfast) -> None:
     with LockOrder() as order:
         with Holdfast("memory://") as other:
-            other.acquire("a")
+            _lease = other.acquire("a")
         nest(locks, "b")
     assert not order.orders
 

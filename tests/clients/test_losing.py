@@ -74,7 +74,7 @@ def test_a_lease_that_is_not_renewed_any_more_learns_of_a_break_all_the_same(
 ) -> None:
     """It is asked whether it is still held, and the question does not move its end."""
     told = Listener()
-    stage.call(stage.locks.acquire, "other")  # which is renewed: so the client can be told of things
+    _lease = stage.call(stage.locks.acquire, "other")  # which is renewed: so the client can be told of things
     lease = stage.call(stage.locks.acquire, "nightly", ttl=600, on_lost=told, **terms)
     eventually(lambda: is_reachable(stage.locks))
     stage.call(stage.client().break_lock, "nightly", reason="stuck")
@@ -230,7 +230,7 @@ def test_an_error_in_on_lost_is_logged_and_the_other_leases_are_kept(
         raise KeyError("in on_lost")
 
     told = Listener(fail)
-    stage.call(stage.locks.acquire, "first", ttl=60, on_lost=told)
+    _lease = stage.call(stage.locks.acquire, "first", ttl=60, on_lost=told)
     second = stage.call(stage.locks.acquire, "second", ttl=2)
     with caplog.at_level(logging.ERROR, "holdfast"):
         stage.call(stage.locks.break_lock, "first", reason="stuck")
@@ -246,7 +246,7 @@ def test_an_error_in_on_lost_is_logged_and_the_other_leases_are_kept(
 def test_sys_exit_in_on_lost_does_not_end_the_keeper(stage: Stage) -> None:
     """A natural thing to write, and in a thread it ends that thread without a word."""
     told = Listener(lambda: sys.exit("lost it"))
-    stage.call(stage.locks.acquire, "first", ttl=60, on_lost=told)
+    _lease = stage.call(stage.locks.acquire, "first", ttl=60, on_lost=told)
     second = stage.call(stage.locks.acquire, "second", ttl=2)
     stage.call(stage.locks.break_lock, "first", reason="stuck")
     told.wait()
@@ -366,6 +366,6 @@ def test_an_error_while_acquiring_leaves_nothing(stage: Stage) -> None:
                     stage.call(stage.locks.acquire, "nightly", timeout=timeout)
     spy._execute = real
     stage.nothing_left()
-    stage.actor("holder").call(stage.locks.acquire, "nightly")
+    _lease = stage.actor("holder").call(stage.locks.acquire, "nightly")
     with pytest.raises(LockTimeout):
         stage.call(stage.locks.acquire, "nightly", timeout=0)

@@ -161,7 +161,7 @@ def test_every_key_has_its_ordinary_queue(stage: Stage) -> None:
 
 
 def test_a_key_that_is_not_free_gives_the_others_back(stage: Stage) -> None:
-    stage.call(stage.locks.acquire, "b", owner="somebody else")
+    _lease = stage.call(stage.locks.acquire, "b", owner="somebody else")
     with pytest.raises(LockTimeout) as caught:
         stage.call(use(stage, stage.locks.hold_all(["a", "b", "c"], timeout=0)))
     assert caught.value.key == "b"
@@ -173,7 +173,7 @@ def test_a_key_that_is_not_free_gives_the_others_back(stage: Stage) -> None:
 
 def test_the_timeout_is_one_deadline_for_all(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first key takes most of the time, the second the rest: what is told is the time waited for both."""
-    stage.call(stage.locks.acquire, "b", owner="somebody else")
+    _lease = stage.call(stage.locks.acquire, "b", owner="somebody else")
     hold = stage.locks.hold_all(["a", "b"], timeout=PATIENCE)
     waits = iter([0.0, PATIENCE - 0.1, PATIENCE])
     monkeypatch.setattr(hold, "_waited", lambda: next(waits))

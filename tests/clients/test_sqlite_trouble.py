@@ -393,7 +393,7 @@ def test_a_writer_that_takes_less_than_we_wait_costs_only_time(tmp_path: Path) -
 def test_reading_does_not_wait_for_a_thread_that_waits_to_write(tmp_path: Path) -> None:
     path = tmp_path / "locks.db"
     with Holdfast(url_of(path, PATIENCE * 10), history="all") as locks:
-        locks.acquire("mine")
+        mine = locks.acquire("mine")
         with another_writer(path) as end:
             writer = threading.Thread(target=lambda: locks.acquire("nightly", timeout=PATIENCE).release())
             writer.start()
@@ -412,6 +412,7 @@ def test_reading_does_not_wait_for_a_thread_that_waits_to_write(tmp_path: Path) 
             end()
             writer.join(PATIENCE)
             assert not writer.is_alive()
+        mine.release()
 
 
 def test_reading_takes_no_turn_at_the_connection_that_writes(

@@ -130,7 +130,7 @@ def test_breaking_a_lock_wakes_the_next(stage: Stage) -> None:
 def test_a_waiter_that_gives_up_at_the_head_makes_the_next_one_watch(stage: Stage) -> None:
     """The new head is told that it is head, and asks when the holder's lease ends. Its ticket outlives it."""
     locks = stage.client(settings=ONLY_SIGNALS)
-    stage.actor("holder").call(locks.acquire, "nightly", ttl=0.6, renew=False)
+    _lease = stage.actor("holder").call(locks.acquire, "nightly", ttl=0.6, renew=False)
     head = stage.actor("head").start(locks.acquire, "nightly", timeout=0.2)
     stage.until_waiting("nightly", 1)
     second = stage.actor("second").start(locks.acquire, "nightly")
@@ -142,7 +142,7 @@ def test_waiting_asks_for_nothing_between_heartbeats(stage: Stage) -> None:
     """Twenty waiters make a handful of requests in three heartbeats: one refreshes them all."""
     locks = stage.client(settings=Settings(heartbeat=0.3, claim=10, patience=30))
     spy = Spy(locks)
-    stage.call(locks.acquire, "nightly", ttl=60)
+    _lease = stage.call(locks.acquire, "nightly", ttl=60)
     for n in range(20):
         stage.actor(f"waiter-{n}").start(locks.acquire, "nightly")
     stage.until_waiting("nightly", 20)
@@ -176,7 +176,7 @@ def test_who_gives_up_after_trouble_leaves_no_ticket(stage: Stage, monkeypatch: 
     lease = stage.call(stage.locks.acquire, "mine")
     waiting = behind.start(stage.locks.acquire, "mine")
     stage.until_waiting("mine", 1)
-    holder.call(stage.locks.acquire, "theirs")
+    _lease = holder.call(stage.locks.acquire, "theirs")
     with monkeypatch.context() as patch:
         patch.setattr("holdfast.stores.sql.deadlock.Tables.states", fail)
         with pytest.raises((LockTimeout, OutcomeUnknown)):
@@ -225,7 +225,7 @@ def test_threads_on_one_counter_never_meet(url: str) -> None:
 
 def test_a_shared_memory_store_is_forgotten_with_its_last_client() -> None:
     with Holdfast("memory://forgotten") as one:
-        one.acquire("nightly")
+        _lease = one.acquire("nightly")
         with Holdfast("memory://forgotten") as two:
             assert two.try_acquire("nightly", owner="other") is None
         with Holdfast("memory://") as private:

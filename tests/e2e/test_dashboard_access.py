@@ -176,8 +176,7 @@ def test_who_may_only_look_is_offered_nothing_else(page, url, locks):
 
 def test_a_part_of_the_keys_is_all_that_some_see_and_break(page, url, locks):
     secret = token(url, "ci", "observe:build:*", "break:build:1")
-    for key in ("build:1", "build:2", "secret:1"):
-        locks.acquire(key)
+    _leases = [locks.acquire(key) for key in ("build:1", "build:2", "secret:1")]
     with served("--url", url, "--log-level", "error") as server:
         sign_in(page, server, secret)
         expect(rows(page)).to_have_text(["build:1", "build:2"])

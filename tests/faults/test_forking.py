@@ -362,7 +362,8 @@ from holdfast import Holdfast
 locks = Holdfast({house.url!r})
 
 def forget():
-    locks.acquire("forgotten", ttl=600)
+    global lease
+    lease = locks.acquire("forgotten", ttl=600)
 
 if __name__ == "__main__":
     child = multiprocessing.get_context({method!r}).Process(target=forget)

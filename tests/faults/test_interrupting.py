@@ -9,7 +9,16 @@ import time
 import pytest
 
 from holdfast import LockView
-from tests.faults.processes import PATIENCE, SLACK, Failed, House, Worker, eventually, nobody_can_write
+from tests.faults.processes import (
+    PATIENCE,
+    PATIENT,
+    SLACK,
+    Failed,
+    House,
+    Worker,
+    eventually,
+    nobody_can_write,
+)
 
 
 def test_ctrl_c_while_waiting_raises_and_leaves_no_ticket(house: House) -> None:
@@ -108,9 +117,9 @@ STORM = """
         while going():
             try:
                 while going():
-                    with locks.hold("nightly", ttl=3, timeout=20, limit=100000):
+                    with locks.hold("nightly", ttl=15, timeout=20, limit=100000):
                         entered += 1
-                    with locks.hold("contended", ttl=3, timeout=20, limit=100000):
+                    with locks.hold("contended", ttl=15, timeout=20, limit=100000):
                         pass
                     locks.sweep()
             except KeyboardInterrupt:
@@ -137,8 +146,8 @@ STORM = """
 
 def test_a_storm_of_ctrl_c_gets_nothing_stuck_and_ends_with_the_process(house: House) -> None:
     """Interrupts at random moments, so that they also hit between two lines of ours where no code can catch
-    them, and the requests that undo what was begun: a hold may then stay, but nobody renews it once the
-    process has ended, and no mutex, connection, transaction or keeper is left in a state that hurts anybody.
+    them, and the requests that undo what was begun: a hold may then stay for a while, but nobody renews it,
+    and no mutex, connection, transaction or keeper is left in a state that hurts anybody.
     """
     dice = random.Random(11)
     victim, other = house.workers(2)
@@ -168,10 +177,10 @@ def test_a_storm_of_ctrl_c_gets_nothing_stuck_and_ends_with_the_process(house: H
     assert entered > 0
     assert interrupted > 0
     # The client works: it can take and release, its keeper renews, and others can write.
-    victim.do("fresh = locks.acquire('fresh', ttl=1.0, timeout=20); before = fresh._kept.trusted_until")
+    victim.do("fresh = locks.acquire('fresh', ttl=5.0, timeout=20); before = fresh._kept.trusted_until")
     victim.do(
         f"""
-        deadline = time.monotonic() + {PATIENCE}
+        deadline = time.monotonic() + {PATIENCE / 2}
         while fresh._kept.trusted_until == before and time.monotonic() < deadline:
             time.sleep(0.01)
         fresh.check()
@@ -181,11 +190,9 @@ def test_a_storm_of_ctrl_c_gets_nothing_stuck_and_ends_with_the_process(house: H
     )
     other.do("calm = False; thread.join()")
     other.acquire("another", timeout=SLACK)
-    left = held_by(victim, house)
-    assert sum(view.holds for view in left) <= max(interrupted * 0.1, 3)
     assert victim.do(LENT) == 0
-    victim.end()
     eventually(lambda: not held_by(victim, house))
+    victim.end()
     eventually(lambda: sum(view.waiting for view in house.locks.list()) == 0)
 
 
@@ -216,8 +223,9 @@ def test_one_ctrl_c_at_a_time_leaves_nothing(house: House) -> None:
         time.sleep(0.005 + dice.random() * 0.02)
         victim.interrupt()
         left.append(victim.answer())
-    # The first lines of __exit__ cannot be protected; everything else can.
+    # Where __exit__ is entered it cannot be protected; but then nobody has the lease, and it is given back.
     assert left[-1] <= 1, left
+    eventually(lambda: house.look().state == "free")
     victim.end()
     assert house.look().state == "free"
 
@@ -257,9 +265,10 @@ def test_an_interrupted_break_or_sweep_leaves_no_transaction_open(house: House) 
 def test_ctrl_c_between_two_processes_passes_the_lock_on(house: House) -> None:
     """The winner of a hand-over is interrupted while it claims: the next one is served at once."""
     dice = random.Random(14)
-    holder, first, second = house.workers(3)
+    holder, first, second = house.workers(3, settings=PATIENT)
     for _ in range(8):
         holder.acquire(ttl=60)
+        first.do("lease = None")
         first.queue(ttl=60)
         house.until_waiting(1)
         second.queue(ttl=60)
@@ -271,6 +280,7 @@ def test_ctrl_c_between_two_processes_passes_the_lock_on(house: House) -> None:
             first.answer()
         except Failed as failed:
             outcome = failed.error
+            first.do("lease and lease.release()")  # it may have hit right after that was there
         else:  # it came too late
             outcome = "granted"
             first.release()

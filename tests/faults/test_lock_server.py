@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Holdfast
 from tests.faults.fleets import violations
-from tests.faults.processes import House, Worker, eventually
+from tests.faults.processes import PATIENT, House, Worker, eventually
 from tests.servers.balancer import Balancer
 from tests.servers.lock_server import LockServer
 
@@ -109,10 +109,10 @@ def test_200_clients_go_on_when_their_server_is_killed_and_started_again(
 
 def test_places_in_a_queue_outlive_the_server(house: House, server: LockServer) -> None:
     """P7: tickets are in the store; who comes back with the same attempt is where it was."""
-    holder, *waiters = house.workers(6)
-    holder.acquire("nightly", ttl=30)
+    holder, *waiters = house.workers(6, settings=PATIENT)  # a server may take its time to start
+    holder.acquire("nightly", ttl=60)
     for place, waiter in enumerate(waiters, 1):
-        waiter.queue("nightly", ttl=30)
+        waiter.queue("nightly", ttl=60)
         house.until_waiting(place)
     server.kill()
     server.start()
@@ -127,7 +127,7 @@ def test_places_in_a_queue_outlive_the_server(house: House, server: LockServer) 
 def test_a_lease_outlives_the_server(house: House, server: LockServer) -> None:
     """Its holder goes on renewing with whoever answers at the same address."""
     worker = house.worker()
-    token = worker.acquire("nightly", ttl=3)
+    token = worker.acquire("nightly", ttl=30)
     server.kill()
     server.start()
     worker.do("lease.check()")

@@ -254,7 +254,7 @@ def _can_look(url: str) -> bool:
 def test_a_sweep_that_finds_the_waiters_gone(url: str) -> None:
     """They have left between the walk over all keys and the look at theirs."""
     with Holdfast(url, settings=Settings(sweep_every=None)) as locks, Holdfast(url) as other:
-        locks.acquire("nightly", ttl=600)
+        _lease = locks.acquire("nightly", ttl=600)
         waiting = threading.Thread(target=lambda: other.acquire("nightly", ttl=600))
         waiting.start()
         eventually(lambda: locks.inspect("nightly").waiting == 1)  # type: ignore[union-attr]

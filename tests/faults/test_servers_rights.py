@@ -106,7 +106,7 @@ def test_with_the_rights_of_the_page_everything_can_be_done(account: Account) ->
         waiting.join(PATIENCE)
         first.release()
 
-        one.acquire("stuck")
+        _lease = one.acquire("stuck")
         assert one.break_lock("stuck", reason="a test")
         kinds = {event.kind for event in one.watch("*", after=0, timeout=1.0)}
         assert {"granted", "completed", "deadlocked", "broken", "resized"} <= kinds

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import KEEPER, Mutant
+from tests.mutants.mutant import KEEPER, PLANS, Mutant
 
 KEEPING = "keeping.py"
 
 KEEPER_TESTS = "tests/unit/test_keeper.py::test_{}"
 THREAD_TESTS = "tests/unit/test_keeper_thread.py::test_{}"
+INTERRUPTS = "tests/clients/test_interrupts.py::test_{}"
+PURSUING = "tests/clients/test_pursuing.py::test_{}"
 
 KEEPING_MUTANTS = (
     Mutant(
@@ -70,5 +72,98 @@ KEEPING_MUTANTS = (
         KEEPING,
         (("max_hold=max_hold, renew=renew)", "max_hold=max_hold, renew=True)"),),
         THREAD_TESTS.format("a_signal_about_a_lease_that_is_not_renewed_is_asked_about"),
+    ),
+    Mutant(
+        "a refresh that failed is tried again whenever the backoff says",
+        "Waiting, P7",
+        "core/settings.py",
+        (
+            (
+                "return min(settings.backoff.delay(failures, roll), settings.heartbeat)",
+                "return settings.backoff.delay(failures, roll)",
+            ),
+        ),
+        KEEPER_TESTS.format("a_refresh_that_failed_is_tried_again_within_a_heartbeat"),
+    ),
+    Mutant(
+        "whoever may be in a queue asks again whenever the backoff says",
+        "Waiting, P7",
+        PLANS,
+        (
+            (
+                "pause_in_queue(settings, failures, roll())",
+                "settings.backoff.delay(failures, roll())",
+            ),
+        ),
+        "tests/unit/test_plans_acquire.py::test_who_may_be_in_a_queue_asks_again_within_a_heartbeat",
+    ),
+    Mutant(
+        "a lease that nobody can reach is renewed",
+        "A lease that nobody can reach",
+        KEEPING,
+        (("        kept.tell = leash.tell\n", ""),),
+        INTERRUPTS.format("a_lease_that_nobody_has_is_given_back"),
+    ),
+    Mutant(
+        "a lease that is not renewed is given back when nobody has it",
+        "A lease that nobody can reach",
+        "sync.py",
+        (("            if wish.renew:  #", "            if wish:  #"),),
+        INTERRUPTS.format("a_lease_that_is_not_renewed_needs_nobody_who_has_it"),
+    ),
+    Mutant(
+        "something is called between the grant and its caller",
+        "Undo",
+        "sync.py",
+        (
+            (
+                "return self._obtain(wish, within)  # type",
+                "return (lambda it: it)(self._obtain(wish, within))  # type",
+            ),
+        ),
+        INTERRUPTS.format("an_acquire_that_is_interrupted_anywhere_leaves_nothing"),
+    ),
+    Mutant(
+        "an interrupt while the keeper is woken makes it miss the next call",
+        "Renewing",
+        KEEPING,
+        (
+            (
+                "        elif when < self._wake_at:\n            self._changed.notify_all()",
+                "        elif when < self._wake_at:\n            self._changed.notify()",
+            ),
+        ),
+        INTERRUPTS.format("an_interrupt_while_the_keeper_is_woken_does_not_put_it_to_sleep_for_ever"),
+    ),
+    Mutant(
+        "a release that failed is not pursued",
+        "Undo",
+        "leases.py",
+        (
+            (
+                "        except errors.StoreError as error:\n            self._pursue(client)\n",
+                "        except errors.StoreError as error:\n",
+            ),
+        ),
+        PURSUING.format("a_release_that_fails_is_pursued"),
+    ),
+    Mutant(
+        "a withdrawal that failed is not pursued",
+        "Undo",
+        "client.py",
+        (
+            (
+                "        if asked is not None:\n            self._keeping.pursue(request, asked.lasts)\n",
+                "        del asked\n",
+            ),
+        ),
+        PURSUING.format("a_ticket_that_cannot_be_withdrawn_is_pursued"),
+    ),
+    Mutant(
+        "a release that is cancelled in vain is not pursued",
+        "Undo",
+        "leases.py",
+        (("            if abandoned.in_vain:\n                self._pursue(client)\n", ""),),
+        PURSUING.format("a_cancelled_acquire_and_a_cancelled_release_are_pursued"),
     ),
 )

@@ -15,7 +15,7 @@ import psycopg
 import pymysql
 import pytest
 
-from holdfast import Holdfast, SettingsError
+from holdfast import Holdfast, Lease, SettingsError
 from holdfast.core.requests import (
     Acquire,
     Break,
@@ -288,15 +288,15 @@ def test_a_new_thread_does_not_enter_what_a_dead_one_had() -> None:
     """The numbers of threads are used again, and whoever has the owner's name enters."""
     idents: set[int] = set()
     with Holdfast("memory://") as locks:
-        entered: list[bool] = []
+        entered: list[Lease | None] = []
 
         def work() -> None:
             idents.add(threading.get_ident())
-            entered.append(locks.try_acquire("nightly", ttl=60) is not None)
+            entered.append(locks.try_acquire("nightly", ttl=60))
 
         for _ in range(5):
             thread = threading.Thread(target=work, name="worker")
             thread.start()
             thread.join()
         assert len(idents) < 5, "no number was used again, and this shows nothing"
-        assert entered == [True, False, False, False, False]
+        assert [lease is not None for lease in entered] == [True, False, False, False, False]

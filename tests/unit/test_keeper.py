@@ -15,6 +15,7 @@ from holdfast.core.requests import (
     RenewLease,
     Signal,
     TicketAnswer,
+    Withdraw,
 )
 from holdfast.core.settings import Settings
 
@@ -427,3 +428,52 @@ def test_a_refresh_that_failed_is_tried_again_after_a_backoff(keeper):
     tell(keeper, TicketAnswer("waiting"), asked=103.0)
     keeper.failed(request, "refused", now=105.0)
     assert keeper.next_at() == 105.05
+
+
+def test_a_refresh_that_failed_is_tried_again_within_a_heartbeat():
+    """P7: whoever is handed the lock once the store is back must learn of it within the claim window."""
+    settings = Settings(heartbeat=0.3, claim=0.5, patience=15.0, backoff=Backoff(first=0.1, most=2.0))
+    keeper = Keeper(settings, roll=lambda: 0.999)
+    keeper.wait("nightly", "w-1", now=100.0)
+    now = 100.3
+    for _ in range(10):
+        request = keeper.due(now)
+        assert request is not None
+        keeper.failed(request, "refused", now=now)
+        assert now < keeper.next_at() <= now + 0.3
+        now = keeper.next_at()
+
+
+def test_what_nobody_has_is_given_back_again_and_again(keeper):
+    keep(keeper, "a-1")
+    keeper.pursue(Withdraw("nightly", "a-1"), lasts=10.0, now=101.0)
+    assert keeper.due(107.0) is None, "it is not renewed any more"
+    assert keeper.withdrawal(101.0) == Withdraw("nightly", "a-1")
+    keeper.not_withdrawn(101.0)
+    assert keeper.withdrawal(101.04) is None
+    assert keeper.next_at() == 101.05
+    assert keeper.withdrawal(101.05) == Withdraw("nightly", "a-1")
+    keeper.withdrawn(Withdraw("nightly", "a-1"))
+    assert keeper.withdrawal(102.0) is None
+    assert keeper.next_at() == math.inf
+
+
+def test_what_has_ended_by_itself_is_not_given_back_any_more(keeper):
+    keeper.pursue(Withdraw("nightly", "a-1"), lasts=10.0, now=100.0)
+    keeper.not_withdrawn(100.0)
+    assert keeper.withdrawal(109.9) is not None
+    assert keeper.withdrawal(110.0) is None
+    assert keeper.next_at() == math.inf
+
+
+def test_while_giving_back_fails_the_others_wait_as_well(keeper):
+    """A store that is away is asked once for all of them, further and further apart."""
+    for number in range(3):
+        keeper.pursue(Withdraw("nightly", f"a-{number}"), lasts=60.0, now=100.0)
+    keeper.not_withdrawn(100.0)
+    keeper.not_withdrawn(100.05)
+    assert keeper.withdrawal(100.1) is None
+    for number in range(3):
+        assert keeper.withdrawal(100.2) == Withdraw("nightly", f"a-{number}")
+        keeper.withdrawn(Withdraw("nightly", f"a-{number}"))
+    assert keeper.withdrawal(100.2) is None

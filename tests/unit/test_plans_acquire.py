@@ -477,3 +477,13 @@ def test_an_interrupt_while_withdrawing_withdraws_all_the_same(clock):
     assert plan.throw(Abandoned()) == WITHDRAW
     with pytest.raises(Abandoned):
         plan.send(Withdrawn())
+
+
+def test_who_may_be_in_a_queue_asks_again_within_a_heartbeat(clock):
+    """P7: its first request may have been heard, and nobody else keeps its ticket alive or claims for it."""
+    settings = Settings(heartbeat=0.3, claim=0.5, backoff=Backoff(first=0.1, most=2.0))
+    plan = acquire(MINE, timeout=None, settings=settings, clock=clock, roll=lambda: 0.999)
+    next(plan)
+    for _ in range(10):
+        assert plan.throw(OutcomeUnknown()).until <= clock.now + 0.3
+        plan.send(None)

@@ -275,6 +275,6 @@ class AssignedLease(AsyncLease):
         """Refuse: work is for one at a time."""
         raise errors.SettingsError(f"{self.key!r} is work, which is for one at a time")
 
-    def _tell_from_any_thread(self) -> None:
-        super()._tell_from_any_thread()
+    def _tell(self) -> None:
+        super()._tell()
         self._assignment._lost_it()  # noqa: SLF001

@@ -18,8 +18,9 @@ from holdfast.core.requests import (
     Renewed,
     RenewLease,
     Signal,
+    Withdraw,
 )
-from holdfast.core.settings import Settings
+from holdfast.core.settings import Settings, pause_in_queue
 
 if TYPE_CHECKING:
     from holdfast.core.membership import Membership
@@ -111,6 +112,10 @@ class Keeper:
         self.leases: dict[str, Kept] = {}
         self.tickets: dict[str, _Ticket] = {}
         self.members: dict[str, Membership] = {}  # by id
+        # What nobody has any more while the store does not know, and when it has ended by itself.
+        self.pursued: dict[str, tuple[Withdraw, float]] = {}
+        self.pursue_at = -math.inf
+        self.pursuit_failures = 0
         # When a signal last came for a lease that is not known here. It may have overtaken the answer that
         # grants it, so whatever was asked for before is asked about. One instant for all: signals for leases
         # that never come are not to pile up, and a lease that was not meant costs one early renewal.
@@ -148,12 +153,37 @@ class Keeper:
         """Stop refreshing a ticket."""
         self.tickets.pop(attempt, None)
 
+    def pursue(self, request: Withdraw, *, lasts: float, now: float) -> None:
+        """Give back what nobody has any more, again and again. After *lasts* it has ended by itself."""
+        self.drop(request.attempt)
+        self.leave(request.attempt)
+        self.pursued[request.attempt] = request, now + lasts
+
+    def withdrawal(self, now: float) -> Withdraw | None:
+        """Return what is to be given back next, if it is time for that."""
+        for attempt in [attempt for attempt, (_, until) in self.pursued.items() if until <= now]:
+            del self.pursued[attempt]
+        if now < self.pursue_at:
+            return None
+        return next((request for request, _ in self.pursued.values()), None)
+
+    def withdrawn(self, request: Withdraw) -> None:
+        """Take in that it was given back."""
+        self.pursued.pop(request.attempt, None)
+        self.pursuit_failures = 0
+
+    def not_withdrawn(self, now: float) -> None:
+        """Take in a failure: try again later. The others wait as well, for they would fare no better."""
+        self.pursuit_failures += 1
+        self.pursue_at = now + self.settings.backoff.delay(self.pursuit_failures, self.roll())
+
     def next_at(self) -> float:
         """Return when there is something to do next; infinity when there is nothing."""
         return min(
             min((min(kept.renew_at, kept.trusted_until) for kept in self.leases.values()), default=math.inf),
             min((ticket.refresh_at for ticket in self.tickets.values()), default=math.inf),
             min((member.next_at() for member in self.members.values()), default=math.inf),
+            self.pursue_at if self.pursued else math.inf,
         )
 
     def overdue(self, now: float) -> list[Kept]:
@@ -256,7 +286,7 @@ class Keeper:
         for refresh in request.tickets:
             if ticket := self.tickets.get(refresh.attempt):
                 ticket.failures += 1
-                ticket.refresh_at = now + self.settings.backoff.delay(ticket.failures, self.roll())
+                ticket.refresh_at = now + pause_in_queue(self.settings, ticket.failures, self.roll())
 
     def _ttl(self, kept: Kept, now: float) -> float:
         """Return the ttl to ask for: never past max_hold; 0 only asks whether it is still held."""

@@ -44,7 +44,7 @@ from holdfast.core.requests import (
     Watch,
     Withdraw,
 )
-from holdfast.core.settings import Settings
+from holdfast.core.settings import Settings, pause_in_queue
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -75,7 +75,9 @@ MOST_LATE = 3  # grants that came too late to be trusted, before we give up
 
 
 class Abandoned(Exception):
-    """Thrown into a plan whose runner cannot go on."""
+    """Thrown into a plan whose runner cannot go on. *in_vain*: what it began could not be undone."""
+
+    in_vain = False
 
 
 class Stopped(Exception):
@@ -126,7 +128,7 @@ def acquire(
             except TRANSIENT as error:
                 failures += 1
                 unanswered = unanswered or isinstance(error, errors.OutcomeUnknown)
-                again_at = clock() + settings.backoff.delay(failures, roll())
+                again_at = clock() + pause_in_queue(settings, failures, roll())
                 if timeout == 0 or (deadline is not None and again_at >= deadline):
                     if queued is not None:
                         raise _timed_out(request.key, queued, clock() - started) from error
@@ -264,7 +266,7 @@ def _undo(request: Acquire) -> Plan[None]:
 
 
 def _quietly(request: Request[Any]) -> Plan[Any]:
-    """Ask once. If that fails too, the ticket ends with its patience, or the lease with its ttl."""
+    """Ask once; None if that fails, too. Whoever runs the plan may pursue it."""
     with suppress(errors.StoreError):
         return (yield request)
 
@@ -296,10 +298,12 @@ def release(
             if unknown and isinstance(answer, NotHeld) and _is_ours(answer, outcome):
                 return Released()  # our own release, whose answer was lost
             return answer
-    except Abandoned:  # the request may not have been sent yet; releasing twice is harmless
+    except Abandoned as abandoned:  # the request may not have been sent yet; releasing twice is harmless
         request = replace(request, retire=True)
-        if isinstance((yield from _quietly(request)), Refused):  # not the last hold: the outcome is another's
-            yield from _quietly(replace(request, outcome=None))
+        told = yield from _quietly(request)
+        if isinstance(told, Refused):  # not the last hold: the outcome is another's
+            told = yield from _quietly(replace(request, outcome=None))
+        abandoned.in_vain = told is None
         raise
 
 

@@ -60,6 +60,11 @@ class Acquire(
     terms: Terms = PLAIN
     now: float | None = None  # None: the store's own clock decides (always, outside tests)
 
+    @property
+    def lasts(self) -> float:
+        """How long what this leaves in the store may be there, if nobody sees to it any more."""
+        return max(self.ttl, self.patience + self.claim)
+
 
 @data
 class RenewLease:

@@ -95,3 +95,12 @@ class Settings:
                 f" not trusted any more (margin {margin:g} s): use a longer ttl, or a smaller renew_at"
             )
         return value
+
+
+def pause_in_queue(settings: Settings, failures: int, roll: float) -> float:
+    """Return how long whoever waits for a lock may wait to ask again after so many *failures*.
+
+    No longer than a heartbeat: once the store is back, a lock that is handed to us waits for its claim
+    window and no longer.
+    """
+    return min(settings.backoff.delay(failures, roll), settings.heartbeat)

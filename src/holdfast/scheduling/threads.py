@@ -259,20 +259,20 @@ class Scheduler:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="holdfast-every", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            self._changed.notify_all()
         return driver
 
     def wake(self, driver: Driver, *, only_look: bool = False) -> None:
         """Have the thread go on with a driver, or see whether it has to."""
         with self._mutex:
             driver.awake = driver.awake or not only_look
-            self._changed.notify()
+            self._changed.notify_all()
 
     def stop(self) -> None:
         """Begin no more runs, tell those under way, and give everything back."""
         with self._mutex:
             self.stopped = True
-            self._changed.notify()
+            self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(LAST_WISHES)
             with self._mutex:

@@ -104,7 +104,7 @@ class Pool(Generic[C]):
             if self._keep and self.open <= self._size and not self._closed:
                 self._lent.discard(connection)
                 self._idle.append(connection)
-                self._changed.notify()
+                self._changed.notify_all()
                 return
         self.discard(connection)
 
@@ -116,7 +116,7 @@ class Pool(Generic[C]):
     def _leave(self, lent: C | Place) -> None:
         with self._mutex:
             self._lent.discard(lent)
-            self._changed.notify()
+            self._changed.notify_all()
 
     def reopen(self) -> None:
         """Keep connections again, after a close."""

@@ -22,6 +22,7 @@ from holdfast.core.requests import Acquire, Done, Failed, NotHeld, Queued, Withd
 from holdfast.core.settings import Settings
 from holdfast.log import log
 from holdfast.server.streams import sse
+from holdfast.server.streams.pursuing import Pursuit
 from holdfast.server.streams.tickets import SentAway, Tickets, Waiter
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Waiting:
         self._settings = settings or Settings()
         self._clock = clock
         self._tickets = Tickets(backend, self._settings.heartbeat)
+        self._pursuit = Pursuit(backend, self._settings, clock)
         self._tasks: set[asyncio.Task[None]] = set()  # streams, and last wishes
         self._draining = False
         self.count = 0  # how many acquires there are at this moment
@@ -116,11 +118,11 @@ class Waiting:
             deadline = self._clock() + manner.timeout
         self.count += 1
         try:
-            answer = await self._run(plan, waiter, deadline, manner, on_queued)
+            answer = await self._run(plan, request, waiter, deadline, manner, on_queued)
         except BaseException:
             comes_back = manner.named and waiter.sent_away != "revoked"
             if plan.gi_frame is not None and not comes_back:  # type: ignore[attr-defined]
-                await self._surely(self._last_wish(plan, manner.history))
+                await self._surely(self._last_wish(plan, request, manner.history))
             raise
         finally:
             self.count -= 1
@@ -139,6 +141,7 @@ class Waiting:
     async def _run(
         self,
         plan: Plan[Grant | Done],
+        request: Acquire,
         waiter: Waiter,
         deadline: float | None,
         manner: Manner,
@@ -162,6 +165,8 @@ class Waiting:
                         if waiter.queued is None:
                             raise
                         return waiter.queued
+                    if isinstance(step, Withdraw):
+                        self._pursuit.withdraw(step, request)
                     step = plan.throw(error)
                     continue
                 if manner.named and isinstance(result, NotHeld | Done | Failed):
@@ -178,29 +183,31 @@ class Waiting:
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
 
-    async def _last_wish(self, plan: Plan[Any], history: HistoryLevel | None) -> None:
-        """Let a plan undo what it did."""
+    async def _last_wish(self, plan: Plan[Any], request: Acquire, history: HistoryLevel | None) -> None:
+        """Let a plan undo what it did. What cannot be undone now is pursued, and nobody waits for that."""
         with suppress(Abandoned, StopIteration):
             step = plan.throw(Abandoned())
             while not isinstance(step, Wait):
                 try:
                     result = await self._backend.ask(step, history)
                 except errors.StoreError as error:
+                    if isinstance(step, Withdraw):
+                        self._pursuit.withdraw(step, request)
                     step = plan.throw(error)
                 else:
                     step = plan.send(result)
 
     async def _give_back(self, answer: Grant | Done | Queued, request: Acquire, manner: Manner) -> None:
         attempt = answer.attempt if isinstance(answer, Grant) else request.attempt
-        await self._withdraw(request.key, attempt, manner.history)
+        withdraw = Withdraw(request.key, attempt)
+        try:
+            await self._backend.ask(withdraw, manner.history)
+        except errors.StoreError:
+            self._pursuit.withdraw(withdraw, request)
 
-    def withdraw(self, key: str, attempt: str, history: HistoryLevel | None) -> None:
+    def withdraw(self, request: Acquire) -> None:
         """Withdraw an attempt that nobody can come back for, while its caller goes away."""
-        self._start(self._withdraw(key, attempt, history))
-
-    async def _withdraw(self, key: str, attempt: str, history: HistoryLevel | None) -> None:
-        with suppress(errors.StoreError):
-            await self._backend.ask(Withdraw(key, attempt), history)
+        self._pursuit.withdraw(Withdraw(request.key, request.attempt), request)
 
     async def _surely(self, what: Coroutine[Any, Any, None]) -> None:
         """Have something done in a task of its own: whoever was cancelled may be so again."""
@@ -285,6 +292,7 @@ class Waiting:
         self.drain()
         if self._tasks:  # last wishes; a store that hangs does not hear them
             await asyncio.wait(self._tasks, timeout=CLOSE_WITHIN)
+        await self._pursuit.close(CLOSE_WITHIN)
         self._tickets.close()
 
 
