@@ -22,7 +22,7 @@ try:
 except ImportError as error:
     raise errors.StoreMisconfigured("mysql:// needs PyMySQL: pip install 'holdfast[mysql]'") from error
 
-from holdfast.stores.mysql import claiming, connecting, failing, partitions, schema
+from holdfast.stores.mysql import claiming, connecting, failing, partitions, pinning, schema
 from holdfast.stores.mysql.session import MySQLSession, Statement, log_refused
 from holdfast.stores.mysql.signals import SLEEP, Doorbell
 from holdfast.stores.pool import Pool
@@ -130,6 +130,20 @@ class MySQLStore(ServerStore):
             session.break_off()
             raise
         return session
+
+    def remarks(self) -> list[str]:
+        """Say what is odd about a session here: what we have to override."""
+        connection = self._connect(self.server.request_timeout)
+        session = MySQLSession(connection, self._statements, self._say_refused)
+        kind = connecting.kind_of(connection)
+        try:
+            (before,) = session.script(pinning.look(kind))
+            session.script(connecting.settings(connection))
+            (after,) = session.script(pinning.look(kind))
+        finally:
+            session.break_off()
+        found = pinning.overridden(kind, before, after)
+        return [f"{name} is {theirs}, holdfast uses {ours}" for name, (theirs, ours) in found.items()]
 
     def _say_refused(self) -> None:
         if not self._said_refused:

@@ -20,6 +20,7 @@ from psycopg import pq
 from holdfast.core.requests import Signal, SignalKind
 from holdfast.log import log
 from holdfast.stores.listening import ListeningThread
+from holdfast.stores.postgres import pinning
 from holdfast.stores.postgres.session import channel_of
 
 ECHO = 2.0  # how long our own notification may take; behind a pooler in transaction mode it never comes
@@ -58,7 +59,8 @@ class Notifications(ListeningThread):
         try:
             pg = connection.pgconn
             channel = channel_of(self._instance)  # made by us, of letters and digits
-            result = pg.exec_(f'LISTEN "{channel}"; SELECT pg_backend_pid()'.encode())
+            pins = pinning.setting(pg.server_version, f"pg_backend_pid() <> {pg.backend_pid}")
+            result = pg.exec_(f'{pins}; LISTEN "{channel}"; SELECT pg_backend_pid()'.encode())
             if result.status != pq.ExecStatus.TUPLES_OK:
                 raise psycopg.OperationalError(result.error_message.decode(errors="replace").strip())
             if int(result.get_value(0, 0) or 0) == pg.backend_pid:
