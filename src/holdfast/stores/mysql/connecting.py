@@ -14,7 +14,7 @@ from pymysql.constants import CLIENT, COMMAND
 from pymysql.err import MySQLError
 
 from holdfast import errors
-from holdfast.stores.mysql import failing, pinning
+from holdfast.stores.mysql import failing, galera, pinning
 from holdfast.stores.sql.options import ServerOptions
 from holdfast.stores.sql.run import Row
 
@@ -38,6 +38,7 @@ OPTIONS: dict[str, Callable[[str], Any]] = {
 }
 
 _CLOCK = "SELECT SYSDATE(6), SLEEP(0.001), SYSDATE(6)"
+_IS_GALERA = {pinning.MARIADB: galera.IS_ON, pinning.MYSQL: "NULL"}
 
 
 class _Connection(pymysql.Connection):
@@ -131,7 +132,7 @@ def by_engine(engine: Any) -> Callable[[float], Any]:
 
 
 def settings(connection: Any, *, patient: bool = False) -> str:
-    """Return what sets a session up, for this kind of server; the last statement is for `check_clock`.
+    """Return what sets a session up, for this kind of server; the last statement is for `check`.
 
     *patient*: a statement may take as long as it likes.
     """
@@ -146,7 +147,7 @@ def settings(connection: Any, *, patient: bool = False) -> str:
             f"the server is {kind} {told}; holdfast needs {kind} {oldest} or later"
         )
     database = connection.db.decode() if isinstance(connection.db, bytes) else connection.db
-    return f"{pinning.text(kind, database, listening=patient)}{_CLOCK}"
+    return f"{pinning.text(kind, database, listening=patient)}{_CLOCK}, {_IS_GALERA[kind]}"
 
 
 def kind_of(connection: Any) -> str:
@@ -154,14 +155,18 @@ def kind_of(connection: Any) -> str:
     return pinning.MARIADB if "mariadb" in connection.get_server_info().lower() else pinning.MYSQL
 
 
-def check_clock(rows: list[Row]) -> None:
-    """Raise `StoreMisconfigured` if the server's clock stands still while a statement runs."""
-    ((before, _, after),) = rows
+def check(rows: list[Row]) -> bool:
+    """Raise `StoreMisconfigured` if the server's clock stands still while a statement runs.
+
+    And tell whether the server is a node of a Galera cluster.
+    """
+    ((before, _, after, is_galera),) = rows
     if before == after:
         raise errors.StoreMisconfigured(
             "the server runs with sysdate-is-now, so a lease could begin in the past: remove that option from"
             " its configuration and restart it"
         )
+    return bool(is_galera == "ON")
 
 
 def _connected(connect: Callable[[], Any]) -> Any:

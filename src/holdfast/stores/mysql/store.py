@@ -5,16 +5,17 @@ Where connections come from is in `connecting`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast import errors
 from holdfast.core.cluster import Claim, Claimed, Offer, Offered, OfferedWork
 from holdfast.core.data import replace
-from holdfast.core.requests import Acquire, Granted, Release, Released, Signal, addressed
+from holdfast.core.requests import Acquire, Granted, Release, Released, Request, Signal, addressed
 from holdfast.stores.base import StoreOptions, Traits, instant, micros
 
 try:
@@ -22,17 +23,22 @@ try:
 except ImportError as error:
     raise errors.StoreMisconfigured("mysql:// needs PyMySQL: pip install 'holdfast[mysql]'") from error
 
-from holdfast.stores.mysql import claiming, connecting, failing, partitions, pinning, schema
+from holdfast.stores.mysql import claiming, connecting, failing, galera, partitions, pinning, schema
 from holdfast.stores.mysql.session import MySQLSession, Statement, log_refused
 from holdfast.stores.mysql.signals import SLEEP, Doorbell
 from holdfast.stores.pool import Pool
 from holdfast.stores.sql import Statements
+from holdfast.stores.sql.callers import caller
 from holdfast.stores.sql.options import ServerOptions, split_url
 from holdfast.stores.sql.run import Row
 from holdfast.stores.sql.server import ServerStore
 from holdfast.stores.sql.session import Conflict, RowLocked
 from holdfast.stores.sql.tables import ServerTables, check
 
+if TYPE_CHECKING:
+    import asyncio
+
+A = TypeVar("A")
 Connect = Callable[[float], Any]  # with how long an answer may take
 
 SQL = Statements("holdfast.stores.mysql")
@@ -89,6 +95,7 @@ class MySQLStore(ServerStore):
         )
         self._connect = connect
         self._said_refused = False
+        self._node = ""  # of a Galera cluster
         self._used: set[str] = set()  # keys that have a row, unless it was swept since
         self._statements = {name: Statement(self.named(text)) for name, text in SQL}
         super().__init__(
@@ -125,11 +132,23 @@ class MySQLStore(ServerStore):
     def _set_up(self, connection: Any, settings: str) -> MySQLSession:
         session = MySQLSession(connection, self._statements, self._say_refused)
         try:
-            connecting.check_clock(session.script(settings))
+            if connecting.check(session.script(settings)):
+                self._use_node(session)
         except BaseException:
             session.break_off()
             raise
         return session
+
+    def _use_node(self, session: MySQLSession) -> None:
+        """Use the node of a Galera cluster that a session is on, or refuse to."""
+        session.valid_until = galera.until()
+        try:
+            self._node = galera.use(session, f"{self.server.prefix}locks")
+        except galera.OtherNode as error:
+            if not self._node:
+                raise
+            # While a cluster fails over. Clients that run ask again; who connects anew is told what is wrong.
+            raise errors.StoreUnavailable(str(error)) from error
 
     def remarks(self) -> list[str]:
         """Say what is odd about a session here: what we have to override."""
@@ -145,6 +164,14 @@ class MySQLStore(ServerStore):
         found = pinning.overridden(kind, before, after)
         return [f"{name} is {theirs}, holdfast uses {ours}" for name, (theirs, ours) in found.items()]
 
+    def execute_within(
+        self, connection: Any, request: Request[A], loop: asyncio.AbstractEventLoop | None = None
+    ) -> A:
+        """Answer *request* inside the caller's transaction, on the same node of a Galera cluster."""
+        if self._node:
+            galera.check_caller(caller(connection, self.database, loop), self._node)
+        return super().execute_within(connection, request, loop)
+
     def _say_refused(self) -> None:
         if not self._said_refused:
             self._said_refused = True
@@ -157,6 +184,8 @@ class MySQLStore(ServerStore):
     def _check_schema(self, session: MySQLSession) -> None:
         if self.server.apply_schema:
             schema.apply(session, self.server)
+            if session.valid_until < math.inf:  # before there were tables nothing could be noted
+                self._use_node(session)
         check(schema, session, self.server)
 
     def _acquire_fast(self, request: Acquire) -> Granted | None:
