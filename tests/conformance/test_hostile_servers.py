@@ -190,6 +190,8 @@ def stack() -> Iterator[list[Store]]:
 def has_one_holder(source: Any, friendly: str, stack: list[Store]) -> None:
     """P2, between a session of which everything was set otherwise and one of which nothing was."""
     first, second = opened(source, stack), opened(friendly, stack, OTHER_CLIENT)
+    # The slow path commits, and leaves nothing open behind it.
+    first.execute(Acquire("pool", "p-1", "me", 60.0, CLIENT, terms=Terms("permits", permits=2)))
     granted = first.execute(Acquire(NAME, "a-1", "me", 60.0, CLIENT))
     assert isinstance(granted, Granted)
     busy = second.execute(Acquire(NAME, "a-2", "you", 60.0, OTHER_CLIENT))

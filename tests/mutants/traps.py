@@ -115,9 +115,7 @@ TRAPS = {
     18: Trap("a cancelled wait for the standby", ("postgres: a warning is no answer",)),
     19: Trap(
         "locks that hold on one node only (Galera)",
-        ("mysql: the slow path does not lock the row",),
-        "A cluster of several nodes: the tests have none. On one node its shape can be planted: to read,"
-        " and then to write by that, without a lock in between.",
+        ("mysql: any node of a cluster may be used", "mysql: the slow path does not lock the row"),
     ),
     20: Trap(
         "a manager in memory without leases",
