@@ -115,7 +115,9 @@ TRAPS = {
     18: Trap("a cancelled wait for the standby", ("postgres: a warning is no answer",)),
     19: Trap(
         "locks that hold on one node only (Galera)",
-        ("mysql: any node of a cluster may be used", "mysql: the slow path does not lock the row"),
+        ("mysql: the slow path does not lock the row",),
+        "Several nodes at once: all but one are refused. On one node the shape of it can be planted: to read,"
+        " and then to write by that, without a lock in between.",
     ),
     20: Trap(
         "a manager in memory without leases",
