@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import Holdfast, errors
 from tests.clients.support import PATIENCE, eventually
+from tests.servers import Proxy
 from tests.servers.fixtures import require, with_tables
 from tests.servers.galera import GaleraNode, provider
 from tests.servers.ports import HOST, with_port
@@ -60,12 +61,17 @@ def test_one_node_is_used_until_it_has_left(nodes: tuple[GaleraNode, GaleraNode]
             lease.release()
             assert waiting.result().token > lease.token
 
-    # The first node leaves, and what was granted there is known at the other.
-    with Holdfast(here) as locks:
+    # A client at work is led to the other node, and asks again until the first one has left.
+    with Proxy(HOST, one.port) as proxy, Holdfast(proxy.through(here)) as locks:
         lease = locks.acquire("weekly", ttl=60)
+        proxy.point_at(HOST, two.port)
+        with pytest.raises(errors.StoreUnavailable, match="node-1"):
+            locks.try_acquire("daily")
         one.stop()
         two.wait_for_size(1)
+        with locks.hold("daily", timeout=PATIENCE) as another:
+            assert another.token > lease.token
+        lease.check()
         with Holdfast(there) as other:
             assert other.try_acquire("weekly", owner="you") is None
-            with other.hold("daily", timeout=PATIENCE) as next_one:
-                assert next_one.token > lease.token
+        lease.release()
