@@ -60,9 +60,11 @@ class Notifications(ListeningThread):
             pg = connection.pgconn
             channel = channel_of(self._instance)  # made by us, of letters and digits
             pins = pinning.setting(pg.server_version, f"pg_backend_pid() <> {pg.backend_pid}")
-            result = pg.exec_(f'{pins}; LISTEN "{channel}"; SELECT pg_backend_pid()'.encode())
-            if result.status != pq.ExecStatus.TUPLES_OK:
-                raise psycopg.OperationalError(result.error_message.decode(errors="replace").strip())
+            # By itself, so that pg_stat_activity shows who listens: it has the beginning of a text only.
+            for text in (pins, f'LISTEN "{channel}"; SELECT pg_backend_pid()'):
+                result = pg.exec_(text.encode())
+                if result.status != pq.ExecStatus.TUPLES_OK:
+                    raise psycopg.OperationalError(result.error_message.decode(errors="replace").strip())
             if int(result.get_value(0, 0) or 0) == pg.backend_pid:
                 ready.set()
             else:  # somebody else answers than we connected to: a pooler, which may keep sessions or not
