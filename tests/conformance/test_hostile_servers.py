@@ -25,6 +25,7 @@ from holdfast.stores.mysql import pinning as pinning_mysql
 from holdfast.stores.postgres import pinning as pinning_postgres
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT, MakeStore, StoreConformance
 from holdfast.testing.conformance.acquiring import Acquiring
+from holdfast.testing.conformance.being import Being
 from holdfast.testing.conformance.handing_over import HandingOver
 from holdfast.testing.conformance.naming import Naming
 from holdfast.testing.conformance.permitting import Permitting
@@ -40,7 +41,7 @@ from tests.servers.postgres import ADMIN as POSTGRES_ADMIN
 NAME = "schlüssel ß €"
 
 
-class Deciding(Acquiring, Renewing, HandingOver, Permitting, Naming, Racing):
+class Deciding(Acquiring, Renewing, HandingOver, Permitting, Naming, Racing, Being):
     """What decides who holds what."""
 
     store = StoreConformance.store

@@ -60,7 +60,8 @@ _UNKNOWN = 1193
 _CACHE_IS_OFF = 1651  # so it need not be switched off
 
 # What a set-up does beside: whatever init_connect has begun is over, names are bytes in UTF-8, and the clock
-# is the server's.
+# is the server's. It comes behind completion_type: a rollback that is chained would begin the same again, and
+# if that only reads, our first statement could not write.
 _BESIDE = """\
 ROLLBACK;
 SET NAMES utf8mb4 COLLATE utf8mb4_bin;
@@ -74,7 +75,7 @@ def text(kind: str, database: str | None, *, listening: bool = False) -> str:
     pins = {**PINNED, **(LISTENING if listening else BOUNDS)[kind]}
     there = f"USE `{database.replace('`', '``')}`;\n" if database else ""
     known = _if_known() if kind == MARIADB else ""
-    return f"{_BESIDE}{there}SET SESSION {_assignments(pins)};\n{known}"
+    return f"SET SESSION {_assignments(pins)};\n{_BESIDE}{there}{known}"
 
 
 def _assignments(pins: dict[str, tuple[str, str]]) -> str:
