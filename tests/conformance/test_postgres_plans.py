@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.stores.postgres import store as postgres
+from holdfast.stores.postgres import pinning
 from holdfast.stores.postgres.session import Statement
 from holdfast.stores.postgres.store import SQL
 
@@ -131,8 +131,8 @@ def connection(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
         pass
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         # Filling takes long, and the server may be vacuuming what was filled when it is analysed.
-        patient = postgres._SESSION.replace("'8s'", "'60s'").replace("'500ms'", "'60s'")
-        connection.execute(patient.encode())
+        connection.execute(pinning.setting(connection.info.server_version, "false").encode())
+        connection.execute("SET lock_timeout = '60s'; SET statement_timeout = '60s'")
         yield connection
 
 

@@ -36,7 +36,7 @@ from holdfast.core.requests import (
 )
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, StoreOptions
-from holdfast.stores.postgres import store as postgres
+from holdfast.stores.postgres import pinning
 from holdfast.stores.postgres.session import END, PostgresSession
 from holdfast.stores.sql.options import split_url
 from holdfast.stores.sql.run import Row
@@ -50,11 +50,8 @@ KEY = "nightly"
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests that wait for a row as long as a test takes to arrange it, on however busy a machine."""
-    impatient = postgres._SESSION
-    assert "lock_timeout = '500ms'" in impatient
-    assert "statement_timeout = '8s'" in impatient
-    settings = impatient.replace("lock_timeout = '500ms'", "lock_timeout = '60s'")
-    monkeypatch.setattr(postgres, "_SESSION", settings.replace("'8s'", "'60s'"))
+    monkeypatch.setitem(pinning.PINNED, "lock_timeout", "60s")
+    monkeypatch.setitem(pinning.PINNED, "statement_timeout", "60s")
 
 
 @pytest.fixture

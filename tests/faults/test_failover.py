@@ -46,6 +46,7 @@ from tests.faults.processes import PATIENCE, eventually
 from tests.servers import MariaDBServer, PostgresServer
 from tests.servers.binaries import faketime
 from tests.servers.fixtures import require, with_tables
+from tests.servers.postgres import OWNER
 
 LONG = 600.0  # a ttl that no test outlives
 
@@ -320,6 +321,30 @@ def test_a_cancelled_wait_for_the_standby_is_not_a_yes(
         answer.result(PATIENCE)
     there = "SELECT attempt, claimed FROM holdfast_locks WHERE lock_key = 'nightly'"
     assert rows(shared, shared_url, there) == [("a-1", 1)]  # and so it was no failure either
+
+
+@pytest.mark.parametrize("setting", ["synchronous_commit = 'local'", "client_min_messages = 'error'"])
+def test_a_role_whose_settings_hide_it_has_to_wait_for_the_standby_as_well(
+    setting: str,
+    shared: PostgresServer,
+    shared_url: str,
+    thread: ThreadPoolExecutor,
+    client: Callable[..., Holdfast],
+) -> None:
+    name = setting.partition(" ")[0]
+    shared.execute(f"ALTER ROLE {OWNER} SET {setting}")
+    try:
+        ask = client(shared_url)._store.execute
+        make_unconfirmed(shared)
+        grant = Acquire("nightly", "a-1", "alice", LONG, Client("instance", "host", 1))
+        answer = thread.submit(lambda: ask(grant))
+        ((pid, _),) = eventually(lambda: unconfirmed(shared))
+        shared.execute(f"SELECT pg_cancel_backend({pid})")
+        with pytest.raises(OutcomeUnknown):
+            answer.result(PATIENCE)
+    finally:
+        shared.configure(synchronous_standby_names="")  # this would have to wait for it, too
+        shared.execute(f"ALTER ROLE {OWNER} RESET {name}")
 
 
 def test_a_client_asks_again_until_its_grant_is_confirmed(

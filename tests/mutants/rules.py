@@ -23,7 +23,6 @@ from tests.mutants.servers import (
     POSTGRES,
     POSTGRES_ROWS,
     POSTGRES_SCHEMA,
-    POSTGRES_STORE,
     SERVER,
     SERVING,
     WITHIN,
@@ -269,15 +268,15 @@ RULES_MUTANTS_ON_SERVERS = (
     Mutant(
         "postgres: nothing ends the transaction of who stands still",
         "6",
-        POSTGRES_STORE,
-        (("SET idle_in_transaction_session_timeout = '3s';\n", ""),),
+        "stores/postgres/pinning.py",
+        (('    "idle_in_transaction_session_timeout": "3s",\n', ""),),
         RULES.format("a_session_has_no_transaction_open_for_long"),
     ),
     Mutant(
         "mysql: nothing ends the transaction of who stands still",
         "6",
-        MYSQL_CONNECTING,
-        (("max_statement_time = 8, idle_transaction_timeout = 3", "max_statement_time = 8"),),
+        "stores/mysql/pinning.py",
+        (('        "idle_transaction_timeout": ("3", "0"),\n', ""),),
         "tests/conformance/test_mysql_connecting.py::test_a_session_is_set_up_to_wait_for_nothing_long",
     ),
     Mutant(

@@ -20,6 +20,9 @@ MANY = "stores/sql/many.py"
 SESSION = "stores/sql/session.py"
 WITHIN = "stores/sql/within.py"
 
+POSTGRES_PINNING = "stores/postgres/pinning.py"
+MYSQL_PINNING = "stores/mysql/pinning.py"
+HOSTILE = "tests/conformance/test_hostile_servers.py::test_{}"
 ON_POSTGRES = "tests/conformance/test_postgres.py::TestPostgres::test_{}"
 POSTGRES_ROWS = "tests/conformance/test_postgres_rows.py::test_{}"
 ON_MYSQL = "tests/conformance/test_mysql.py::TestMySQL::test_{}"
@@ -850,5 +853,48 @@ SERVER_MUTANTS = (
         THEIRS.format(
             "what_is_done_to_one_key_in_a_transaction_makes_no_other_busy[mariadb REPEATABLE READ-left again]"
         ),
+    ),
+    # Sessions that mean what they say.
+    Mutant(
+        "postgres: a key is in whatever encoding was set",
+        "P2",
+        POSTGRES_PINNING,
+        (('    "client_encoding": "UTF8",\n', ""),),
+        HOSTILE.format("a_name_has_one_holder_on_postgresql[url]"),
+    ),
+    Mutant(
+        "postgres: a grant is as durable as the role's commits",
+        "P2",
+        POSTGRES_PINNING,
+        (("ELSE 'on' END", "ELSE current_setting('synchronous_commit') END"),),
+        HOSTILE.format("every_session_on_postgresql_has_what_is_pinned"),
+    ),
+    Mutant(
+        "postgres: a session that is shared is used as it is",
+        "P2",
+        POSTGRES_SESSION,
+        (('full += [("begin", {}), (PIN, {})]', 'full += [("begin", {})]'),),
+        HOSTILE.format("a_name_has_one_holder_on_postgresql[pool]"),
+    ),
+    Mutant(
+        "mysql: a commit begins the next transaction",
+        "P2",
+        MYSQL_PINNING,
+        (('    "completion_type": ("NO_CHAIN", "NO_CHAIN"),', "    #"),),
+        HOSTILE.format("a_name_has_one_holder_on_mariadb[url]"),
+    ),
+    Mutant(
+        "mysql: holds are counted up to a limit",
+        "P2",
+        MYSQL_PINNING,
+        (('    "sql_select_limit": ("18446744073709551615", "18446744073709551615"),\n', ""),),
+        HOSTILE.format("a_semaphore_keeps_its_number_on_mariadb[url]"),
+    ),
+    Mutant(
+        "mysql: any node of a cluster may be used",
+        "19, P4",
+        "stores/mysql/galera.py",
+        (("    return sight.age > LEASE and not sight.held", "    return True"),),
+        "tests/conformance/test_mysql_galera.py::test_a_node_may_be_used_if_no_other_one_is",
     ),
 )

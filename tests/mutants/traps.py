@@ -116,7 +116,7 @@ TRAPS = {
     19: Trap(
         "locks that hold on one node only (Galera)",
         ("mysql: the slow path does not lock the row",),
-        "A cluster of several nodes: the tests have none. On one node its shape can be planted: to read,"
+        "Several nodes at once: all but one are refused. On one node the shape of it can be planted: to read,"
         " and then to write by that, without a lock in between.",
     ),
     20: Trap(

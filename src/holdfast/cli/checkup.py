@@ -75,6 +75,7 @@ class Checkup:
             return
         yield _took("connect", "it answers", time.perf_counter() - began)
         yield from self._schema()
+        yield from self._session(store)
         yield self._privileges(store, client)
         yield self._clock(store, client)
         yield self._signals(store, client)
@@ -97,6 +98,20 @@ class Checkup:
             return
         good = text.endswith("up to date")
         yield Finding("schema", good, text, "" if good else "holdfast schema apply URL")
+
+    def _session(self, store: Store) -> Iterator[Finding]:
+        """Say what somebody has set for this account, or this database, that cannot be left as it is."""
+        if not hasattr(store, "remarks"):
+            return
+        try:
+            remarks: list[str] = store.remarks()
+        except errors.StoreError as error:
+            yield Finding("session", False, str(error), advice(error))
+            return
+        if not remarks:
+            yield Finding("session", True, "nothing that is set here had to be overridden")
+        else:
+            yield Finding("session", None, "; ".join(remarks))
 
     def _privileges(self, store: Store, client: Client) -> Finding:
         name, attempt = "take and release", secrets.token_hex(16)

@@ -19,9 +19,10 @@ from holdfast.core.data import as_dict
 
 DESCRIPTION = """\
 Look at everything between here and the store, and say what to do about what
-does not work: whether it can be reached, the version of its tables, whether a
-lock can be taken and released, how far its clock is from ours, whether waiters
-are woken and how fast, and how long a round trip takes. Of a server also TLS,
+does not work: whether it can be reached, the version of its tables, what is set
+there for sessions and had to be overridden, whether a lock can be taken and
+released, how far its clock is from ours, whether waiters are woken and how
+fast, and how long a round trip takes. Of a server also TLS,
 who you are there and what you may, and whether it is ready. Where instances
 have joined or work was offered: what nobody takes care of.
 

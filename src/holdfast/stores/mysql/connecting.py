@@ -14,11 +14,14 @@ from pymysql.constants import CLIENT, COMMAND
 from pymysql.err import MySQLError
 
 from holdfast import errors
-from holdfast.stores.mysql import failing
+from holdfast.stores.mysql import failing, galera, pinning
 from holdfast.stores.sql.options import ServerOptions
 from holdfast.stores.sql.run import Row
 
-OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0)}  # since when a SELECT can skip locked rows and read JSON
+OLDEST = {
+    pinning.MARIADB: (10, 6),
+    pinning.MYSQL: (8, 0),
+}  # since when a SELECT can skip locked rows and read JSON
 CONNECT_TIMEOUT = 10.0
 
 # What may follow ? in the url, besides ours, and is the driver's business.
@@ -34,25 +37,8 @@ OPTIONS: dict[str, Callable[[str], Any]] = {
     "ssl_verify_identity": lambda text: text.lower() in ("1", "on", "yes", "true"),
 }
 
-# Nothing of ours may wait for long: others wait for us. A client that is paused in the middle of a
-# transaction loses it, and with it its hold on the row.
-_SESSION = """
-SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;
-SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1,
-    innodb_lock_wait_timeout = 1, lock_wait_timeout = 2, group_concat_max_len = 16777216;
-"""
-_BOUNDS = {
-    "MariaDB": "SET SESSION max_statement_time = 8, idle_transaction_timeout = 3",
-    # MySQL can end neither a statement that writes nor an idle transaction, but an idle session.
-    "MySQL": "SET SESSION max_execution_time = 8000, wait_timeout = 10",
-}
-# A listener asks every few seconds. One that does not is at the end of a dead line, which the server would
-# notice much later.
-_NO_BOUNDS = {
-    "MariaDB": "SET SESSION max_statement_time = 0, wait_timeout = 60",
-    "MySQL": "SET SESSION max_execution_time = 0, wait_timeout = 60",
-}
 _CLOCK = "SELECT SYSDATE(6), SLEEP(0.001), SYSDATE(6)"
+_IS_GALERA = {pinning.MARIADB: galera.IS_ON, pinning.MYSQL: "NULL"}
 
 
 class _Connection(pymysql.Connection):
@@ -146,12 +132,12 @@ def by_engine(engine: Any) -> Callable[[float], Any]:
 
 
 def settings(connection: Any, *, patient: bool = False) -> str:
-    """Return what sets a session up, for this kind of server; the last statement is for `check_clock`.
+    """Return what sets a session up, for this kind of server; the last statement is for `check`.
 
     *patient*: a statement may take as long as it likes.
     """
     told = connection.get_server_info()
-    kind = "MariaDB" if "mariadb" in told.lower() else "MySQL"
+    kind = kind_of(connection)
     match = _VERSION.match(told)
     version = (int(match[1]), int(match[2])) if match else (0, 0)
     if version < OLDEST[kind]:
@@ -160,17 +146,27 @@ def settings(connection: Any, *, patient: bool = False) -> str:
         raise errors.StoreMisconfigured(
             f"the server is {kind} {told}; holdfast needs {kind} {oldest} or later"
         )
-    return f"{_SESSION}{(_NO_BOUNDS if patient else _BOUNDS)[kind]};\n{_CLOCK}"
+    database = connection.db.decode() if isinstance(connection.db, bytes) else connection.db
+    return f"{pinning.text(kind, database, listening=patient)}{_CLOCK}, {_IS_GALERA[kind]}"
 
 
-def check_clock(rows: list[Row]) -> None:
-    """Raise `StoreMisconfigured` if the server's clock stands still while a statement runs."""
-    ((before, _, after),) = rows
+def kind_of(connection: Any) -> str:
+    """Tell MariaDB from MySQL."""
+    return pinning.MARIADB if "mariadb" in connection.get_server_info().lower() else pinning.MYSQL
+
+
+def check(rows: list[Row]) -> bool:
+    """Raise `StoreMisconfigured` if the server's clock stands still while a statement runs.
+
+    And tell whether the server is a node of a Galera cluster.
+    """
+    ((before, _, after, is_galera),) = rows
     if before == after:
         raise errors.StoreMisconfigured(
             "the server runs with sysdate-is-now, so a lease could begin in the past: remove that option from"
             " its configuration and restart it"
         )
+    return bool(is_galera == "ON")
 
 
 def _connected(connect: Callable[[], Any]) -> Any:

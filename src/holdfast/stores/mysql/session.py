@@ -8,9 +8,11 @@ each, which has the insert id: ``LAST_INSERT_ID(token)`` brings a token back.
 from __future__ import annotations
 
 import json
+import math
 import re
 import select
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -102,6 +104,7 @@ class MySQLSession:
         self._statements = statements
         self._refused = refused
         self._in_transaction = False
+        self.valid_until = math.inf  # by our clock
         self._has_blocks = "mariadb" in connection.get_server_info().lower()
         self._poll = select.poll()
         self._poll.register(connection._sock, select.POLLIN)  # noqa: SLF001  (there is no other way to it)
@@ -200,6 +203,7 @@ class MySQLSession:
         return bool(
             self._connection.open
             and not self._in_transaction
+            and time.monotonic() < self.valid_until
             and (not self._poll.poll(0) or _only_tickets(self._connection._sock))  # noqa: SLF001
         )
 

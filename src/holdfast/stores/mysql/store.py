@@ -5,6 +5,7 @@ Where connections come from is in `connecting`.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ try:
 except ImportError as error:
     raise errors.StoreMisconfigured("mysql:// needs PyMySQL: pip install 'holdfast[mysql]'") from error
 
-from holdfast.stores.mysql import calling, claiming, connecting, failing, partitions, schema
+from holdfast.stores.mysql import calling, claiming, connecting, failing, galera, partitions, pinning, schema
 from holdfast.stores.mysql.session import MySQLSession, Statement, log_refused
 from holdfast.stores.mysql.signals import SLEEP, Doorbell
 from holdfast.stores.pool import Pool
@@ -92,6 +93,7 @@ class MySQLStore(ServerStore):
         )
         self._connect = connect
         self._said_refused = False
+        self._node = ""  # of a Galera cluster
         self._used: set[str] = set()  # keys that have a row, unless it was swept since
         self._statements = {name: Statement(self.named(text)) for name, text in SQL}
         super().__init__(
@@ -117,7 +119,9 @@ class MySQLStore(ServerStore):
         return self.named(SQL[name])
 
     def enter(self, theirs: Caller, request: Request[Any]) -> None:
-        """Keep savepoints from taking a fence with them, and refuse one that a first phase would drop."""
+        """See that savepoints and first phases take no fence with them, and that it is the same node."""
+        if self._node:
+            galera.check_caller(theirs, self._node)
         calling.check(theirs, request)
 
     def foresee(self, theirs: Caller, request: Acquire | Release, rule: within.Rule) -> within.Foreseen:
@@ -141,11 +145,37 @@ class MySQLStore(ServerStore):
     def _set_up(self, connection: Any, settings: str) -> MySQLSession:
         session = MySQLSession(connection, self._statements, self._say_refused)
         try:
-            connecting.check_clock(session.script(settings))
+            if connecting.check(session.script(settings)):
+                self._use_node(session)
         except BaseException:
             session.break_off()
             raise
         return session
+
+    def _use_node(self, session: MySQLSession) -> None:
+        """Use the node of a Galera cluster that a session is on, or refuse to."""
+        session.valid_until = galera.until()
+        try:
+            self._node = galera.use(session, f"{self.server.prefix}locks")
+        except galera.OtherNode as error:
+            if not self._node:
+                raise
+            # While a cluster fails over. Clients that run ask again; who connects anew is told what is wrong.
+            raise errors.StoreUnavailable(str(error)) from error
+
+    def remarks(self) -> list[str]:
+        """Say what is odd about a session here: what we have to override."""
+        connection = self._connect(self.server.request_timeout)
+        session = MySQLSession(connection, self._statements, self._say_refused)
+        kind = connecting.kind_of(connection)
+        try:
+            (before,) = session.script(pinning.look(kind))
+            session.script(connecting.settings(connection))
+            (after,) = session.script(pinning.look(kind))
+        finally:
+            session.break_off()
+        found = pinning.overridden(kind, before, after)
+        return [f"{name} is {theirs}, holdfast uses {ours}" for name, (theirs, ours) in found.items()]
 
     def _say_refused(self) -> None:
         if not self._said_refused:
@@ -159,6 +189,8 @@ class MySQLStore(ServerStore):
     def _check_schema(self, session: MySQLSession) -> None:
         if self.server.apply_schema:
             schema.apply(session, self.server)
+            if session.valid_until < math.inf:  # before there were tables nothing could be noted
+                self._use_node(session)
         check(schema, session, self.server)
 
     def _acquire_fast(self, request: Acquire) -> Granted | None:

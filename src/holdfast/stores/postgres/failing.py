@@ -29,7 +29,12 @@ _MEANINGS: tuple[tuple[str, type[errors.StoreError], str], ...] = (
     (
         READ_ONLY,
         errors.StoreUnavailable,
-        "the server is a standby; name all hosts in the url, with target_session_attrs=read-write",
+        "the server is a standby, or reads only; name all hosts in the url, target_session_attrs=read-write",
+    ),
+    (
+        "22P05",
+        errors.StoreMisconfigured,
+        "the database's encoding does not have that character; use a database with ENCODING 'UTF8'",
     ),
     ("28", errors.StoreMisconfigured, "the server refuses the user or the password; check the url"),
     ("3D000", errors.StoreMisconfigured, "there is no such database; create it, or check the url"),

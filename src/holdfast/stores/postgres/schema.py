@@ -27,6 +27,8 @@ TABLES = (
 )
 
 _OURS = re.compile(r"\bholdfast_")
+# The default storage may have been changed to one that cannot lock rows as ours must be.
+_APPLYING = "SET LOCAL lock_timeout = '8s'; SET LOCAL default_table_access_method = 'heap';\n"
 _LOCK = 7_205_759_403_792_794  # of those who apply the schema at the same moment; any number
 
 
@@ -59,7 +61,7 @@ def apply(session: PostgresSession, server: ServerOptions) -> tuple[int | None, 
         if found is not None and not 1 <= found <= VERSION:
             raise mismatch(found, VERSION)
         if found != VERSION:
-            session.script("SET LOCAL lock_timeout = '8s'; " + script(server, found or 0))
+            session.script(_APPLYING + script(server, found or 0))
         session.script("COMMIT")
     except BaseException:
         session.roll_back()

@@ -19,7 +19,7 @@ from psycopg import pq
 
 from holdfast import errors
 from holdfast.core.requests import Signal
-from holdfast.stores.postgres import failing
+from holdfast.stores.postgres import failing, pinning
 from holdfast.stores.sql.run import Row
 from holdfast.stores.sql.session import Batch
 
@@ -33,6 +33,7 @@ _BOOLEAN = 16
 CHANNEL = "holdfast_"  # and the instance
 LONGEST_CHANNEL = 63
 END = "end"  # of an implicit transaction: see send
+PIN = "pin"
 
 
 class Statement:
@@ -51,9 +52,14 @@ class Statement:
         self._names = names
         self.columns: list[Value] | None = None
 
-    def values(self, parameters: dict[str, Any]) -> list[bytes | None]:
+    def values(self, parameters: dict[str, Any], codec: str) -> list[bytes | None]:
         """Return parameters as the wire has them."""
-        return [_to_wire(parameters[name]) for name in self._names]
+        try:
+            return [_to_wire(parameters[name], codec) for name in self._names]
+        except UnicodeEncodeError as error:
+            raise errors.StoreMisconfigured(
+                f"PostgreSQL: {pinning.encoding_remark(pinning.ASCII)}: {error.object!r}"
+            ) from error
 
     def rows(self, result: Any) -> list[Row]:
         """Return a result as Python has it."""
@@ -72,7 +78,11 @@ class Statement:
 
 
 class PostgresSession:
-    """A connection that raises only `StoreError`. Not for two threads at once."""
+    """A connection that raises only `StoreError`. Not for two threads at once.
+
+    One that is *shared* with others (a pooler's, or another pool's) keeps nothing of ours: each transaction
+    sets what it needs, and nothing is prepared.
+    """
 
     def __init__(
         self,
@@ -80,15 +90,18 @@ class PostgresSession:
         statements: dict[str, Statement],
         *,
         timeout: float,
-        prepare: bool,
+        shared: bool,
         give_back: Callable[[], None] | None = None,
     ) -> None:
         self._connection = connection
         self._pg = connection.pgconn
         self._statements = statements
         self._timeout = timeout
-        self._prepare = prepare
+        self.shared = shared
+        # Without an encoding the server would take any bytes, and not find in JSON what it was given.
+        self._codec = "ascii" if self.encoding == pinning.ASCII else "utf-8"
         self._prepared: set[bytes] = set()
+        self._pin = Statement(PIN, pinning.setting(self.version, "true"))
         self._give_back = give_back
         self._was_blocking = not self._pg.nonblocking
         self._pg.nonblocking = 1
@@ -98,35 +111,83 @@ class PostgresSession:
         self._handler = self._pg.notice_handler
         self._pg.notice_handler = self._notice
 
+    @property
+    def encoding(self) -> str:
+        """The encoding of the database."""
+        return (self._pg.parameter_status(b"server_encoding") or b"").decode()
+
+    @property
+    def version(self) -> int:
+        """The server's version, as libpq has it: 150018 is 15.18."""
+        return self._pg.server_version
+
+    @property
+    def pid(self) -> int:
+        """Who we are connected to."""
+        return self._pg.backend_pid
+
     def fetch(self, name: str, parameters: dict[str, Any], /) -> list[Row]:
         """Run one statement by itself, in one round trip."""
+        if self.shared:
+            return self.send([(name, parameters)], commits=True)[0]
         statement = self._statements[name]
-        if self._prepare and statement.name not in self._prepared:
+        if statement.name not in self._prepared:
             self._prepare_all([statement])
-        return statement.rows(self._trip([(statement, statement.values(parameters))], unknown=True)[0])
+        values = statement.values(parameters, self._codec)
+        return statement.rows(self._trip([(statement, values)], unknown=True)[0])
 
     def send(self, batch: Batch, /, *, commits: bool = False) -> list[list[Row]]:
         """Run statements one after the other, in one round trip.
 
         Those before `END` are a transaction of their own without begin and commit.
         """
+        must = len(batch)
+        for place, (name, _) in enumerate(batch, 1):
+            if name in ("commit", END):
+                must = place  # what comes behind it are hints, which may fail
+        places = list(range(len(batch)))
+        if self.shared:
+            asked = len(batch)
+            batch, places = self._begun(batch)
+            must = len(batch) if must == asked else places[must - 1] + 1
         todo: list[tuple[Statement, list[bytes | None]] | None] = []
         new = []
-        must = len(batch)
-        for place, (name, parameters) in enumerate(batch):
-            if name in ("commit", END):
-                must = place + 1  # what comes behind it are hints, which may fail
+        for name, parameters in batch:
             if name == END:
                 todo.append(None)
                 continue
-            statement = self._statements[name]
-            if self._prepare and statement.name not in self._prepared and statement not in new:
+            statement = self._pin if name == PIN else self._statements[name]
+            if not self.shared and statement.name not in self._prepared and statement not in new:
                 new.append(statement)
-            todo.append((statement, statement.values(parameters)))
+            todo.append((statement, statement.values(parameters, self._codec)))
         if new:
             self._prepare_all(new)
         results = self._trip(todo, unknown=commits, must=must)
-        return [[] if each is None else each[0].rows(got) for each, got in zip(todo, results, strict=True)]
+        answers = [[] if each is None else each[0].rows(got) for each, got in zip(todo, results, strict=True)]
+        return [answers[place] for place in places]
+
+    def _begun(self, batch: Batch) -> tuple[Batch, list[int]]:
+        """Return a batch in which every transaction begins, sets what it needs, and ends; and its own places.
+
+        An implicit transaction would have the isolation level that others have set.
+        """
+        full: Batch = []
+        places = []
+        is_open = self._pg.transaction_status != pq.TransactionStatus.IDLE
+        ends = False  # by us: they did not begin it
+        for name, parameters in batch:
+            if not is_open:
+                full += [("begin", {}), (PIN, {})]
+                ends = name != "begin"
+                is_open = True
+            if name != "begin":
+                full.append(("commit", {}) if name == END else (name, parameters))
+            if name in ("commit", "rollback", END):
+                is_open = ends = False
+            places.append(len(full) - 1)
+        if ends:
+            full.append(("commit", {}))
+        return full, places
 
     def signalling(self, instance: str, signal: Signal, /) -> Batch:
         """Return the statement that wakes a client."""
@@ -134,6 +195,8 @@ class PostgresSession:
 
     def script(self, text: str) -> list[tuple[bytes | None, ...]]:
         """Run statements without parameters, and return the rows of the last as text."""
+        if self.shared:
+            text = f"{self._pin.text.decode()}; {text}"
         result = self._trip([text.encode()], unknown=True)[-1]
         return [
             tuple(result.get_value(row, n) for n in range(result.nfields)) for row in range(result.ntuples)
@@ -195,7 +258,7 @@ class PostgresSession:
         if isinstance(each, bytes):
             return lambda: self._pg.send_query(each)
         statement, values = each
-        if self._prepare:
+        if not self.shared:
             return lambda: self._pg.send_query_prepared(statement.name, values)
         return lambda: self._pg.send_query_params(statement.text, values)
 
@@ -274,7 +337,7 @@ class PostgresSession:
             # The server is about to close the line. Whether it has committed before is not for us to guess.
             self._break_off()
             return failing.lost(_message(result), unknown=True)
-        if state in failing.NO_SUCH_PREPARED and self._prepare:
+        if state in failing.NO_SUCH_PREPARED and not self.shared:
             # A pooler gives each transaction another connection, so what we prepared is not there.
             self._break_off()
             raise NotPrepared(_message(result))
@@ -319,12 +382,12 @@ def _message(result: Any) -> str:
     return text.decode(errors="replace").strip()
 
 
-def _to_wire(value: Any) -> bytes | None:
+def _to_wire(value: Any, codec: str) -> bytes | None:
     if value is None:
         return None
     if value is True or value is False:
         return b"t" if value else b"f"
-    return str(value).encode()
+    return str(value).encode(codec)
 
 
 def _from_wire(oid: int) -> Value:

@@ -20,6 +20,7 @@ from psycopg import pq
 from holdfast.core.requests import Signal, SignalKind
 from holdfast.log import log
 from holdfast.stores.listening import ListeningThread
+from holdfast.stores.postgres import pinning
 from holdfast.stores.postgres.session import channel_of
 
 ECHO = 2.0  # how long our own notification may take; behind a pooler in transaction mode it never comes
@@ -58,9 +59,12 @@ class Notifications(ListeningThread):
         try:
             pg = connection.pgconn
             channel = channel_of(self._instance)  # made by us, of letters and digits
-            result = pg.exec_(f'LISTEN "{channel}"; SELECT pg_backend_pid()'.encode())
-            if result.status != pq.ExecStatus.TUPLES_OK:
-                raise psycopg.OperationalError(result.error_message.decode(errors="replace").strip())
+            pins = pinning.setting(pg.server_version, f"pg_backend_pid() <> {pg.backend_pid}")
+            # By itself, so that pg_stat_activity shows who listens: it has the beginning of a text only.
+            for text in (pins, f'LISTEN "{channel}"; SELECT pg_backend_pid()'):
+                result = pg.exec_(text.encode())
+                if result.status != pq.ExecStatus.TUPLES_OK:
+                    raise psycopg.OperationalError(result.error_message.decode(errors="replace").strip())
             if int(result.get_value(0, 0) or 0) == pg.backend_pid:
                 ready.set()
             else:  # somebody else answers than we connected to: a pooler, which may keep sessions or not

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -22,6 +21,7 @@ from holdfast.core.requests import (
     Signal,
     addressed,
 )
+from holdfast.log import log
 from holdfast.stores.base import StoreOptions, Traits, instant, micros
 
 try:
@@ -33,7 +33,7 @@ except ImportError as error:
     ) from error
 
 from holdfast.stores.pool import Pool
-from holdfast.stores.postgres import failing, partitions, schema
+from holdfast.stores.postgres import failing, partitions, pinning, schema
 from holdfast.stores.postgres.session import (
     CHANNEL,
     END,
@@ -60,22 +60,6 @@ SQL = Statements(PACKAGE)
 # not after the two hours of most systems: till then no notification would arrive.
 _LINE = {"keepalives_idle": 20, "keepalives_interval": 10, "keepalives_count": 3}
 _SHORTEST_CONNECT = 2  # libpq takes less for this
-
-# Nothing of ours may wait for long: others wait for us. A client that is paused in the middle of a
-# transaction loses it, and with it its hold on the row. Statements are planned once (to do it each time took
-# a third of their time), maybe while the tables are small: so each must go by its index from the start.
-# And none is worth being compiled, whatever the planner makes of a limit that it does not know.
-_SESSION = """
-SET default_transaction_isolation = 'read committed';
-SET plan_cache_mode = 'force_generic_plan';
-SET enable_seqscan = off;
-SET enable_bitmapscan = off;
-SET jit = off;
-SET lock_timeout = '500ms';
-SET statement_timeout = '8s';
-SET idle_in_transaction_session_timeout = '3s';
-"""
-_DETECT_GONE = "SET client_connection_check_interval = '2s'"  # since PostgreSQL 14, and not on every system
 
 _TABLE = re.compile(r"\bholdfast_(?=" + "|".join(schema.TABLES) + ")")
 
@@ -142,9 +126,8 @@ class PostgresStore(ServerStore):
         )
         self._connect = connect
         self._lend_back = give_back
-        self._prepare = not server.pooler and give_back is None
-        # Only then each statement of an implicit transaction sees what the ones before had to wait for.
-        self._at_read_committed = not server.pooler and give_back is None
+        self._said_encoding = False
+        self._shared = bool(server.pooler) or give_back is not None
         self._statements = {name: Statement(name, self.named(text)) for name, text in SQL}
         super().__init__(
             options,
@@ -204,8 +187,6 @@ class PostgresStore(ServerStore):
         return failing.translate(state, str(cause))
 
     def _queue_fast(self, request: Acquire) -> tuple[Queued, bool] | None:
-        if not self._at_read_committed:
-            return None
         batch: Batch = [
             ("lock_row", {"key": request.key}),
             (
@@ -233,8 +214,6 @@ class PostgresStore(ServerStore):
         return None
 
     def _hand_over_fast(self, request: Release) -> Released | None:
-        if not self._at_read_committed:
-            return None
         key, ours = request.key, self._client.instance
         now = instant(request.now)
         batch: Batch = [
@@ -252,7 +231,7 @@ class PostgresStore(ServerStore):
         return None
 
     def _claim_fast(self, request: Claim) -> Claimed | None:
-        if not self._at_read_committed or (request.spread and len(set(request.types)) > 1):
+        if request.spread and len(set(request.types)) > 1:
             return None  # where one type's share depends on the others', the rules have to see to it
         client, number = request.client, request.number
         types, now = listed(request.types), instant(request.now)
@@ -306,23 +285,44 @@ class PostgresStore(ServerStore):
             connection = self._connect()
         except psycopg.Error as error:
             raise _refused(error) from error
+        session = self._session(connection)
+        try:
+            if not session.shared and not pinning.pin(session, keeps=self.server.pooler is False):
+                self._shared = session.shared = True
+        except BaseException:
+            session.close()
+            raise
+        self._say_encoding(session.encoding)
+        return session
+
+    def _session(self, connection: psycopg.Connection[Any]) -> PostgresSession:
         give_back = self._lend_back
-        session = PostgresSession(
+        return PostgresSession(
             connection,
             self._statements,
             timeout=self.server.request_timeout,
-            prepare=self._prepare,
+            shared=self._shared,
             give_back=None if give_back is None else partial(give_back, connection),
         )
-        if give_back is None and not self.server.pooler:
-            try:
-                session.script(_SESSION)
-                with suppress(errors.StoreError):
-                    session.script(_DETECT_GONE)
-            except BaseException:
-                session.close()
-                raise
-        return session
+
+    def _say_encoding(self, encoding: str) -> None:
+        if not self._said_encoding and (remark := pinning.encoding_remark(encoding)):
+            log().warning("%s", remark)
+        self._said_encoding = True
+
+    def remarks(self) -> list[str]:
+        """Say what is odd about a session here: what we have to override, and what cannot work."""
+        try:
+            session = self._session(self._connect())
+        except psycopg.Error as error:
+            raise _refused(error) from error
+        try:
+            found = pinning.overridden(session)
+            remark = pinning.encoding_remark(session.encoding)
+        finally:
+            session.close()
+        said = [f"{name} is {theirs}, holdfast uses {ours}" for name, (theirs, ours) in found.items()]
+        return [remark, *said] if remark else said
 
     def _close(self, connection: psycopg.Connection[Any]) -> None:
         connection.close()
@@ -336,7 +336,7 @@ class PostgresStore(ServerStore):
 
     def _again(self, error: BaseException) -> bool:
         if isinstance(error, NotPrepared):
-            self._prepare = False  # there is a pooler: go on without
+            self._shared = True  # there is a pooler: go on without
             self._pool.close()
             self._pool.reopen()
             return True

@@ -25,7 +25,9 @@ class ServerOptions:
     )
     listen: str | None = None  # another url to listen at, past a pooler
     signals: bool = True
-    pooler: bool = False  # a pooler in transaction mode is in between: nothing may be kept in a session
+    # On: a pooler in transaction mode is in between, so nothing may be kept in a session. Off: whatever is in
+    # between keeps sessions apart. None: find out.
+    pooler: bool | None = None
     apply_schema: bool = False  # create or upgrade the tables when connecting
 
 
@@ -49,7 +51,7 @@ def split_url(url: str) -> tuple[str, ServerOptions]:
             schema=_name(ours["schema"]) if "schema" in ours else None,
             listen=ours.get("listen"),
             signals=YES[ours.get("signals", "on").lower()],
-            pooler=YES[ours.get("pooler", "off").lower()],
+            pooler=YES[ours["pooler"].lower()] if "pooler" in ours else None,
             apply_schema=YES[ours.get("apply_schema", "off").lower()],
         )
     except (ValueError, KeyError) as error:
