@@ -31,7 +31,12 @@ WAYS = ("sync", "async")
 NEEDS_A_SERVER = {"postgres_server", "mariadb_server"}
 
 # What these are about is the same whatever the store is: it is asked of those that need no server.
-OF_THE_CLIENT = ("test_bad_input", "test_guarded", "test_lock_order", "test_every_limits", "test_several")
+OF_THE_CLIENT = (
+    *("test_bad_input", "test_every_limits", "test_guarded", "test_interrupts", "test_lock_order"),
+    "test_several",
+)
+# What these are about is a process's: it is asked of one store more, on a server or behind one.
+OF_THE_PROCESS = ("test_bad_moments", "test_forking", "test_interrupting", "test_leaving")
 # What these are about is the store's own: it is asked of each, one way.
 OF_THE_STORE = ("test_failover", "test_fencing", "test_memory", "test_servers_", "test_sqlite")
 
@@ -91,9 +96,11 @@ def _usual(group: list[pytest.Item]) -> Iterable[pytest.Item]:
     if name.startswith(OF_THE_STORE):
         return [one for kind in {_store(item) for item in group} for one in _one(group, store=kind)]
     chosen = [one for way in {_way(item) for item in local} for one in _one(local, way=way)]
-    if not name.startswith(OF_THE_CLIENT):
-        chosen += [*_one(databases), *_one(served)]
-    return chosen
+    if name.startswith(OF_THE_CLIENT):
+        return chosen
+    if name.startswith(OF_THE_PROCESS):
+        return chosen + _one(databases + served)
+    return chosen + _one(databases) + _one(served)
 
 
 def _quick(group: list[pytest.Item]) -> Iterable[pytest.Item]:

@@ -1,8 +1,9 @@
 """The part of the long checks that this commit's turn is: ``python -m tests.rotation``.
 
 What takes too long for every run of CI is cut into parts: the tests that the usual extent leaves out, the
-mutants, the proof. Each commit takes the next part of each, so that a few commits have run all of them. The
-turn is the number of commits, so a commit runs the same part everywhere. ``TURN=3`` chooses another.
+mutants, the seeds of the simulation, the proof. Each commit takes the next part of each, so that a few
+commits have run all of them. The turn is the number of commits, so a commit runs the same part everywhere.
+``TURN=3`` chooses another.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 TURN = "TURN"
 MATRIX_PARTS = 12
 MUTANT_PARTS = 6
+SEEDS = 200
 PROOF_STORES = ("sqlite", "postgres", "mariadb")
 
 
@@ -32,12 +34,16 @@ def steps(turn: int) -> dict[str, list[str]]:
     """Return the commands of that *turn* by what they are."""
     matrix, mutants = turn % MATRIX_PARTS + 1, turn % MUTANT_PARTS + 1
     store = PROOF_STORES[turn % len(PROOF_STORES)]
+    seeds = turn * SEEDS
     return {
         f"part {matrix} of {MATRIX_PARTS} of the tests that `make test` leaves out": [
             *("pytest", "-q", "-n", "3", "--extent", f"{matrix}/{MATRIX_PARTS}", "tests")
         ],
         f"part {mutants} of {MUTANT_PARTS} of the mutants": [
             *("tests.mutants.run", "--tested", f"--part={mutants}/{MUTANT_PARTS}")
+        ],
+        f"seeds {seeds} to {seeds + SEEDS - 1} of the simulations": [
+            *("holdfast.testing.simulation", "--seeds", str(SEEDS), "--start", str(seeds))
         ],
         f"a short proof on {store}": [
             *("tests.faults.proof", "--quick", "--seed", str(turn), "--stores", store),

@@ -383,11 +383,12 @@ def test_a_killed_database_is_revived_with_all_that_it_knew(stage: Stage, locks:
     if stage.database is None:
         assert stage.can("database") is not None
         return
-    token = locks.acquire("plain:8", owner="before", ttl=600).token
+    lease = locks.acquire("plain:8", owner="before", ttl=600)
     stage.database.kill()
     stage.lock_server.kill()
     stage.revive()
-    assert locks.acquire("plain:8", owner="before", ttl=600, timeout=PATIENCE).token == token
+    again = locks.acquire("plain:8", owner="before", ttl=600, timeout=PATIENCE)
+    assert again.token == lease.token
     assert stage.lock_server.is_ready()
 
 

@@ -10,7 +10,7 @@ from holdfast.testing.simulation import Report
 from holdfast.testing.simulation.cluster import simulate_cluster
 
 MEMORY_SEEDS = range(60)
-SQLITE_SEEDS = range(12)
+SQLITE_SEEDS = range(6)
 
 HAPPENED = (
     "answers lost",

@@ -13,7 +13,7 @@ import pytest
 from holdfast.testing.simulation import Report, simulate
 
 MEMORY_SEEDS = range(120)
-SQLITE_SEEDS = range(40)
+SQLITE_SEEDS = range(15)
 
 FAULTS = (
     "answers lost",

@@ -34,7 +34,7 @@ _MEANINGS: tuple[tuple[str, type[errors.StoreError], str], ...] = (
     (
         "22P05",
         errors.StoreMisconfigured,
-        "the database's encoding does not have that character; use a database with ENCODING 'UTF8'",
+        "the encoding of the database, or the client_encoding of your connection, lacks that character; use UTF8",
     ),
     ("28", errors.StoreMisconfigured, "the server refuses the user or the password; check the url"),
     ("3D000", errors.StoreMisconfigured, "there is no such database; create it, or check the url"),
@@ -44,11 +44,6 @@ _MEANINGS: tuple[tuple[str, type[errors.StoreError], str], ...] = (
         "42501",
         errors.StoreMisconfigured,
         "the user lacks a privilege; grant what docs/howto/postgresql.md lists",
-    ),
-    (
-        "22P05",
-        errors.StoreMisconfigured,
-        "the connection's client_encoding lacks a character that is in the tables; set it to UTF8",
     ),
     ("42703", errors.SchemaMismatch, "a column is missing: the tables are of another version"),
     ("XX001", errors.StoreCorrupt, "a table is damaged; look at the server's log"),

@@ -28,6 +28,8 @@ _IGNORED = frozenset(
         *("settings", "clock", "roll", "margin", "first_attempt", "outcome"),
         # only for the text of an error
         "started",
+        # only for whoever abandoned it
+        "abandoned",
         # written anew before they are read again, wherever a plan can stand; a `Wait` has its own `until`
         *("answer", "trusted_until", "again_at", "watch", "until", "signal", "error"),
         # told by the request: it is the same attempt under the same token
