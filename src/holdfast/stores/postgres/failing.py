@@ -34,7 +34,7 @@ _MEANINGS: tuple[tuple[str, type[errors.StoreError], str], ...] = (
     (
         "22P05",
         errors.StoreMisconfigured,
-        "the encoding of the database, or the client_encoding of your connection, lacks that character; use UTF8",
+        "the database has no such character (use ENCODING 'UTF8'), or your client_encoding (set it to UTF8)",
     ),
     ("28", errors.StoreMisconfigured, "the server refuses the user or the password; check the url"),
     ("3D000", errors.StoreMisconfigured, "there is no such database; create it, or check the url"),
