@@ -4,8 +4,9 @@ Most tests are asked of every store, both by threads and by tasks. What a test i
 of them, not on each pair. So a smaller extent spreads the tests over the pairs, and each pair still has its
 share:
 
-- **usual** (`make test`): a test runs once by threads and once by tasks on what needs no server, once on a
-  database server, and once behind a lock server over one. The suite that defines a store runs whole on each.
+- **usual** (`make test`): a test runs once by threads and once by tasks, and of these once on what needs no
+  server and once on a database server, or behind a lock server. The suite that defines a store runs whole on
+  each.
 - **quick** (`make check`): a test runs once, on what needs no server.
 - **2/6**: the second of six parts of what *usual* leaves out. CI takes another part with each commit.
 
@@ -35,10 +36,11 @@ OF_THE_CLIENT = (
     *("test_bad_input", "test_every_limits", "test_guarded", "test_interrupts", "test_lock_order"),
     "test_several",
 )
-# What these are about is a process's: it is asked of one store more, on a server or behind one.
-OF_THE_PROCESS = ("test_bad_moments", "test_forking", "test_interrupting", "test_leaving")
 # What these are about is the store's own: it is asked of each, one way.
 OF_THE_STORE = ("test_failover", "test_fencing", "test_memory", "test_servers_", "test_sqlite")
+
+# The suite behind a lock server, of which each question is asked over one of the stores, or over two.
+BEHIND = re.compile(r"test_http_(memory|sqlite|postgres|mysql)\.py::\w+")
 
 EXTENTS = ("quick", "usual", "full")
 PART = re.compile(r"([1-9]\d*)/([1-9]\d*)")
@@ -90,17 +92,15 @@ def _usual(group: list[pytest.Item]) -> Iterable[pytest.Item]:
     if len(group) < 2:
         return group
     name = group[0].path.name
-    local = [item for item in group if _store(item) in (*LOCAL, None)]
-    databases = [item for item in group if _store(item) in DATABASES]
-    served = [item for item in group if _store(item) in SERVED]
     if name.startswith(OF_THE_STORE):
         return [one for kind in {_store(item) for item in group} for one in _one(group, store=kind)]
-    chosen = [one for way in {_way(item) for item in local} for one in _one(local, way=way)]
-    if name.startswith(OF_THE_CLIENT):
-        return chosen
-    if name.startswith(OF_THE_PROCESS):
-        return chosen + _one(databases + served)
-    return chosen + _one(databases) + _one(served)
+    local = [item for item in group if _store(item) in (*LOCAL, None)]
+    remote = [item for item in group if item not in local]
+    if name.startswith(OF_THE_CLIENT) or not remote:
+        return [one for way in {_way(item) for item in local} for one in _one(local, way=way)]
+    chosen = _one(local)
+    other_way = [item for item in remote if not chosen or _way(item) != _way(chosen[0])]
+    return chosen + _one(other_way or remote)
 
 
 def _quick(group: list[pytest.Item]) -> Iterable[pytest.Item]:
@@ -123,7 +123,7 @@ def _one(items: list[pytest.Item], **wanted: str | None) -> list[pytest.Item]:
 
 def _question(item: pytest.Item) -> str:
     """Return what tells a test from all others, but for the store and the way in which it is asked."""
-    words = re.split(r"[\[\]-]", item.nodeid)
+    words = re.split(r"[\[\]-]", BEHIND.sub("behind", item.nodeid))
     return "-".join(word for word in words if word not in (*LOCAL, *DATABASES, *WAYS, "http"))
 
 
@@ -133,6 +133,8 @@ def _values(item: pytest.Item) -> list[object]:
 
 
 def _store(item: pytest.Item) -> str | None:
+    if behind := BEHIND.search(item.nodeid):
+        return behind[1]
     known = (value for value in _values(item) if value in (*LOCAL, *DATABASES, *SERVED))
     return next(known, None)  # type: ignore[arg-type]
 

@@ -7,10 +7,10 @@ import pytest
 
 from holdfast.stores.base import Store
 from holdfast.testing.conformance import MakeStore
-from tests.conformance.serving import ServedByADatabase, ServedConformance, stores_behind
+from tests.conformance.serving import ServedConformance, stores_behind
 
 
-class BehindAServer:
+class TestHTTPSQLite(ServedConformance):
     @pytest.fixture
     def way(self) -> Callable[[Store], Store]:
         """Directly: over HTTP each store is asked one way, to save time."""
@@ -19,12 +19,3 @@ class BehindAServer:
     @pytest.fixture
     def make_store(self, way: Callable[[Store], Store], tmp_path: Path) -> Iterator[MakeStore]:
         yield from stores_behind(f"sqlite:///{tmp_path}/locks.db?busy_timeout=0.3", way)
-
-
-class TestHTTPSQLite(BehindAServer, ServedByADatabase):
-    """What has to do with how a server and its store work together."""
-
-
-@pytest.mark.full
-class TestTheWholeSuite(BehindAServer, ServedConformance):
-    """All of it: over memory it is asked every time."""

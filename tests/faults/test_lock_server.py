@@ -86,6 +86,7 @@ def until_all_had_turns(workers: list[Worker]) -> None:
     )
 
 
+@pytest.mark.full
 def test_200_clients_go_on_when_their_server_is_killed_and_started_again(
     house: House, server: LockServer
 ) -> None:
