@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -362,10 +361,8 @@ def another_writer(path: Path) -> Iterator[Callable[[], None]]:
 def test_a_writer_that_takes_longer_than_we_wait_makes_the_store_unavailable(tmp_path: Path) -> None:
     path = tmp_path / "locks.db"
     with Holdfast(url_of(path, 0.2)) as locks, another_writer(path) as end:
-        started = time.monotonic()
         with pytest.raises(StoreUnavailable, match="another process keeps it locked"):
             locks.acquire("nightly", timeout=0)
-        assert time.monotonic() - started >= 0.2
         assert locks.inspect("nightly") is None  # reading goes on
         end()
         with locks.hold("nightly", timeout=0):

@@ -1,11 +1,10 @@
 """The suite on servers whose defaults are as bad as a DBA can make them: a lock means the same there.
 
-What decides who holds what runs always. The whole suite: ``HOLDFAST_TESTS_HOSTILE=all``.
+What decides who holds what runs always, the whole suite in turn, or with `make full`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -46,9 +45,6 @@ class Deciding(Acquiring, Renewing, HandingOver, Permitting, Naming, Racing, Bei
 
     store = StoreConformance.store
     ask = StoreConformance.ask
-
-
-Suite: Any = StoreConformance if os.environ.get("HOLDFAST_TESTS_HOSTILE") == "all" else Deciding
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +102,7 @@ def _arguments(url: str) -> dict[str, Any]:
     }
 
 
-class TestHostilePostgres(Suite):
+class OnHostilePostgres:
     @pytest.fixture
     def make_store(self, postgres_at: str) -> Iterator[MakeStore]:
         yield from stores_of(postgres_at, lambda store: store)
@@ -117,7 +113,16 @@ class TestHostilePostgres(Suite):
         return lambda: psycopg.connect(_as(postgres_at, POSTGRES_ADMIN))
 
 
-class TestHostileMariaDB(Suite):
+class TestHostilePostgres(OnHostilePostgres, Deciding):
+    """What decides who holds what."""
+
+
+@pytest.mark.full
+class TestAllOfItOnHostilePostgres(OnHostilePostgres, StoreConformance):
+    """The whole suite."""
+
+
+class OnHostileMariaDB:
     @pytest.fixture
     def make_store(self, mariadb_at: str) -> Iterator[MakeStore]:
         yield from stores_of(mariadb_at, lambda store: store)
@@ -130,6 +135,15 @@ class TestHostileMariaDB(Suite):
             return connection
 
         return connect
+
+
+class TestHostileMariaDB(OnHostileMariaDB, Deciding):
+    """What decides who holds what."""
+
+
+@pytest.mark.full
+class TestAllOfItOnHostileMariaDB(OnHostileMariaDB, StoreConformance):
+    """The whole suite."""
 
 
 # Where connections come from.
