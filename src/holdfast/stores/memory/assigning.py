@@ -114,10 +114,7 @@ class Assigning(Working):
                         return busy(shard.locks[work.key], now)
             shard = self._world.shard(work.key)
             with shard.mutex:
-                lock = shard.locks.get(work.key)
-                if lock is None:
-                    lock = shard.new_lock(work.key, self._world.floor)
-                    lock.freed_at = now
+                lock = shard.locks.get(work.key) or shard.unseen_lock(work.key, self._world.floor)
                 self._record(shard, lock, "forgotten", now, owner=None, token=work.token, by=request.by)
             del self._world.works[request.key]
             return c.Ended(work.view())

@@ -337,10 +337,14 @@ class Shard:
         self.waited_for: set[str] = set()  # keys with tickets, and some that had one lately
 
     def new_lock(self, key: str, token: int) -> Lock:
-        """Add a key that was not there; its events go on behind those that are remembered."""
-        events = self.history.get(key)
-        lock = self.locks[key] = Lock(key, token, events[-1].number if events else 0)
+        """Add a key that was not there."""
+        lock = self.locks[key] = self.unseen_lock(key, token)
         return lock
+
+    def unseen_lock(self, key: str, token: int) -> Lock:
+        """Return a key that is not there; its events go on after those that are remembered."""
+        events = self.history.get(key)
+        return Lock(key, token, events[-1].number if events else 0)
 
     def find_ended(self, key: str, attempt: str, now: int) -> Ended | None:
         """Return how an attempt ended, if it is remembered to have ended."""

@@ -187,10 +187,9 @@ def forget(deal: Deal, request: c.Forget) -> c.Ended | Busy | None:
             lock.write()
             work.write(deal.run)
             return Busy(lock.holder(), lock.expires_in())
-    if not lock.exists:
-        lock.make()
     lock.record("forgotten", owner=None, token=work.token, by=request.by)
-    lock.write()
+    if lock.is_row or lock.exists:  # otherwise nobody has used the lock, and there is still none
+        lock.write()
     deal.run.later("delete_work", key=request.key)
     return c.Ended(work.view())
 
