@@ -7,7 +7,6 @@ and reports what came of it; the keeper says who has to be told what.
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -128,7 +127,7 @@ class Keeper:
         # in the order and not in the books, or there with another time, is over.
         self.pursued: dict[str, _Pursued] = {}
         self._order: list[tuple[float, int, _Pursued]] = []  # a heap: by time, and who came first
-        self._number = itertools.count()
+        self._lined_up = 0
         self._tried: _Pursued | None = None
         self._pause_until = -math.inf
         # When a signal last came for a lease that is not known here. It may have overtaken the answer that
@@ -214,7 +213,8 @@ class Keeper:
             self._line_up(pursued)
 
     def _line_up(self, pursued: _Pursued) -> None:
-        heapq.heappush(self._order, (pursued.next_at, next(self._number), pursued))
+        self._lined_up += 1
+        heapq.heappush(self._order, (pursued.next_at, self._lined_up, pursued))
 
     def _first(self) -> _Pursued | None:
         while self._order:
