@@ -172,8 +172,8 @@ KEEPING_MUTANTS = (
         KEEPER,
         (
             (
-                "            tried.next_at = now + self.settings.backoff.delay(tried.failures, self.roll())\n",
-                "            self._pause_until = now + self.settings.backoff.delay(tried.failures, self.roll())\n",
+                "tried.next_at = now + self.settings.backoff.delay(tried.failures, self.roll())",
+                "self._pause_until = now + self.settings.backoff.delay(tried.failures, self.roll())",
             ),
         ),
         KEEPER_TESTS.format("what_cannot_be_given_back_does_not_keep_the_others"),
