@@ -440,6 +440,9 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
                                 self._mailboxes[waiting] = step.key, self._new_mailbox()
                         if within is not None and isinstance(step, Acquire):
                             result = await self._within(within, step)
+                        elif within is not None and isinstance(step, Withdraw):
+                            self._pursue(step, asked)  # see `_last_wish`
+                            result = None
                         else:
                             result = await self._execute(step)
                         if type(result) is Queued and isinstance(step, Acquire):
@@ -477,20 +480,14 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
                 self._keeping.leave(attempt)
 
     async def _abandon(self, plan: Plan[Any], asked: Acquire | None, *, waits: bool) -> None:
-        """Let a plan undo what it did, even if we are cancelled once more meanwhile.
-
-        Nobody *waits* for what was to be part of a caller's transaction: that may have the row locked until
-        the caller has heard of this and ended it, which undoes it as well.
-        """
+        """Let a plan undo what it did, even if we are cancelled once more meanwhile: see `_last_wish`."""
         if plan.gi_frame is None:  # type: ignore[attr-defined]
             return  # it is over: it raised the error itself
-        if not self._store.traits.blocking:
-            self._last_wish(plan, asked)
+        if not waits or not self._store.traits.blocking:
+            self._last_wish(plan, asked, waits=waits)
             return
         # Not a task: when a loop ends it cancels all of them, and a last wish must not be cancelled.
-        undoing = self._in_worker(self._last_wish, plan, asked)
-        if waits:
-            await asyncio.shield(undoing)
+        await asyncio.shield(self._in_worker(self._last_wish, plan, asked))
 
 
 class AsyncMailbox:

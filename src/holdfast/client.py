@@ -201,14 +201,19 @@ class BaseClient:
         if asked is not None:
             self._keeping.pursue(request, asked.lasts)
 
-    def _last_wish(self, plan: Plan[Any], asked: Acquire | None) -> None:
+    def _last_wish(self, plan: Plan[Any], asked: Acquire | None, *, waits: bool = True) -> None:
         """Let a plan undo what it did. It is over already if it raised the error itself. May block.
 
-        *asked*: what it has asked for.
+        *asked*: what it has asked for. Nobody *waits* for what was to be part of a caller's transaction: that
+        may have the row locked until the caller has heard of this and ended it, which undoes it as well.
         """
         try:
             step = plan.throw(plans.Abandoned())
             while not isinstance(step, Wait):
+                if not waits and isinstance(step, Withdraw):
+                    self._pursue(step, asked)
+                    step = plan.send(None)
+                    continue
                 try:
                     result = self._store.execute(step)
                 except errors.StoreError as error:
@@ -302,20 +307,35 @@ class BaseClient:
             log().exception("%r could not be closed", self)
 
     def _give_everything_back(self, leases: list[Kept], members: list[BaseInstance[Any]]) -> None:
-        requests: list[Request[Any]] = [member._last_request() for member in members]  # noqa: SLF001
-        requests += [
-            Release(kept.grant.key, kept.grant.attempt, kept.grant.token, kept.grant.retire)
+        """Give back what can be: one may be locked, and the others not. Not for ever: the store may be away.
+
+        What a transaction was to release comes last: if that is still open, it has the row. What is left ends
+        by itself.
+        """
+        # What was assigned is returned when the instance leaves.
+        releases = [
+            (kept.leaving, Release(kept.grant.key, kept.grant.attempt, kept.grant.token, kept.grant.retire))
             for kept in leases
-            if kept.member is None  # else it was assigned, and is returned when the instance leaves
+            if kept.member is None
         ]
+        requests: list[Request[Any]] = [member._last_request() for member in members]  # noqa: SLF001
+        requests += [release for leaving, release in releases if not leaving]
         requests += [Withdraw(key, attempt) for key, attempt in self._keeping.tickets()]
         requests += self._keeping.pursued()
-        for left in range(len(requests), 0, -1):
+        requests += [release for leaving, release in releases if leaving]
+        until = boot_time() + self.settings.release_timeout
+        done = 0
+        trouble: errors.HoldfastError | None = None
+        for request in requests:
+            if trouble is not None and boot_time() >= until:
+                break
             try:
-                self._store.execute(requests[-left])
+                self._store.execute(request)
+                done += 1
             except errors.HoldfastError as error:
-                log().warning("could not give back %d leases and tickets: %s", left, error)
-                return  # the others would fare no better, and their leases end by themselves
+                trouble = error
+        if trouble is not None:
+            log().warning("could not give back %d leases and tickets: %s", len(requests) - done, trouble)
 
     def _shut(self) -> None:
         """Stop keeping, give everything back, let go of the store. May block."""

@@ -206,7 +206,7 @@ class KeeperThread:
     def pursued(self) -> list[Withdraw]:
         """Return what is still to be given back."""
         with self._mutex:
-            return [request for request, _ in self._keeper.pursued.values()]
+            return [pursued.request for pursued in self._keeper.pursued.values()]
 
     def abandon(self) -> list[Kept]:
         """Return what is kept, in a forked child: our mutex may have been held when it forked, for ever."""
@@ -306,14 +306,15 @@ class KeeperThread:
             self._on_signal(signal)
 
     def _take_back(self, now: float) -> list[str]:
-        """Give back what nobody has any more, and return the keys. Called with the mutex held."""
+        """Give back what nobody has any more; return the keys to warn of. Called with the mutex held."""
         keys = []
         while self._dropped:
             kept = self._keeper.leases.get(self._dropped.popleft().attempt)
             if kept is not None:  # else it was released, or lost, before it was dropped
                 grant = kept.grant
                 self._keeper.pursue(Withdraw(grant.key, grant.attempt), lasts=grant.ttl, now=now)
-                keys.append(grant.key)
+                if not kept.leaving:  # else a transaction was to release it, and if it did not, we do
+                    keys.append(grant.key)
         return keys
 
     def _withdraw(self, request: Withdraw) -> None:

@@ -191,7 +191,8 @@ class BaseLease:
     def _leave_to_transaction(self, client: BaseClient) -> bool:
         """At the end of a block: leave the rest to the transaction that was to release it, if there is one.
 
-        If that is rolled back later, the lease ends with its ttl.
+        If that was rolled back, or is later, the lease ends with its ttl: while it is open it has the row.
+        Whoever tried to give that back meanwhile would wait for it, and renew nothing.
         """
         self._notice_fork()
         if not self._left_to_transaction or self._released or self._forks != identity.forks:

@@ -420,14 +420,16 @@ class Holdfast(ClusterMethods, BaseClient):
         except errors.HoldfastError:
             raise
         except BaseException:
-            self._forget(wish.request.key, attempt, wish.request.lasts)
+            self._forget(wish.request.key, attempt, wish.request.lasts, waits=within is None)
             raise
-        self._forget(grant.key, grant.attempt, grant.ttl)  # closed while we asked: nobody would renew it
+        # Closed while we asked: nobody would renew it.
+        self._forget(grant.key, grant.attempt, grant.ttl, waits=within is None)
         raise errors.Closed(repr(self))
 
-    def _forget(self, key: str, attempt: str, lasts: float) -> None:
+    def _forget(self, key: str, attempt: str, lasts: float, *, waits: bool = True) -> None:
         """Undo an attempt. An interrupt can hit between the steps, where no plan hears of it; to withdraw
         what was released or withdrawn before is harmless. *lasts*: after which it has ended by itself.
+        *waits*: see `_last_wish`.
         """
         if not self._attempts.made(attempt):
             return  # we are a forked child, and it is the parent's
@@ -435,7 +437,10 @@ class Holdfast(ClusterMethods, BaseClient):
         self._keeping.drop(attempt)
         withdraw = Withdraw(key, attempt)
         try:
-            self._store.execute(withdraw)
+            if waits:
+                self._store.execute(withdraw)
+            else:
+                self._keeping.pursue(withdraw, lasts)
         except errors.StoreError:
             self._keeping.pursue(withdraw, lasts)
         if self._closed:
@@ -465,6 +470,9 @@ class Holdfast(ClusterMethods, BaseClient):
                         self._check_open()
                         if within is not None and isinstance(step, Acquire):
                             result = self._store.execute_within(within, step)
+                        elif within is not None and isinstance(step, Withdraw):
+                            self._pursue(step, asked)  # see `_last_wish`
+                            result = None
                         else:
                             result = self._store.execute(step)
                         if type(result) is Queued and isinstance(step, Acquire):
@@ -483,7 +491,7 @@ class Holdfast(ClusterMethods, BaseClient):
             return done.value  # type: ignore[no-any-return]
         except BaseException:
             if self._client is client:  # else we are a forked child, and it is the parent's
-                self._last_wish(plan, asked)
+                self._last_wish(plan, asked, waits=within is None)
             raise
         finally:
             self._stop_waiting(waiting)

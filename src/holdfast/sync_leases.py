@@ -97,7 +97,8 @@ class Lease(BaseLease):
     def _forget(self) -> None:
         """Give it back without a word, when an interrupt has hit while it was released."""
         grant = self._kept.grant
-        self._client._forget(grant.key, grant.attempt, grant.ttl)  # noqa: SLF001
+        waits = not self._kept.leaving
+        self._client._forget(grant.key, grant.attempt, grant.ttl, waits=waits)  # noqa: SLF001
         self._released = True
 
     def _tell(self) -> None:

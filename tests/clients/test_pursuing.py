@@ -6,15 +6,31 @@ Everything here would else last for ten minutes.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
+import sqlalchemy
 
-from holdfast import AsyncHoldfast, Holdfast, LockTimeout, LockView, NotHeld, Settings, StoreUnavailable
-from tests.clients.support import Stage, eventually
+from holdfast import (
+    AsyncHoldfast,
+    Holdfast,
+    LockTimeout,
+    LockView,
+    NotHeld,
+    Settings,
+    SettingsError,
+    StoreUnavailable,
+)
+from holdfast.core.requests import Withdraw
+from holdfast.stores.sql.options import split_url
+from tests.clients.support import PATIENCE, Stage, eventually
 
 SETTINGS = Settings(ttl=600.0, patience=600.0, release_timeout=0.1, sweep_every=None)
 
@@ -104,3 +120,116 @@ def test_closing_tries_once_more_and_does_not_wait(url: str, others: Holdfast, t
         lease.release()
     locks.close()
     assert look(others).state == "free"
+
+
+# What is in the way may be a transaction of the caller's.
+
+
+def is_free(locks: Holdfast, key: str) -> bool:
+    view = locks.inspect(key)
+    return view is None or view.state == "free"
+
+
+def test_one_that_is_locked_does_not_keep_the_others(postgres_locks: str) -> None:
+    """A transaction that is still open has the row of one of them."""
+    with (
+        Holdfast(postgres_locks, settings=SETTINGS) as locks,
+        psycopg.connect(split_url(postgres_locks)[0]) as theirs,
+    ):
+        lease = locks.acquire("locked", within=theirs)
+        del lease
+        eventually(locks._keeping.pursued)
+        lease = locks.acquire("other")
+        del lease
+        eventually(lambda: is_free(locks, "other"))
+        assert [request.key for request in locks._keeping.pursued()] == ["locked"]
+        theirs.commit()
+        eventually(lambda: not locks._keeping.pursued())
+        assert is_free(locks, "locked")
+
+
+def test_closing_gives_back_what_it_can_besides_what_is_locked(postgres_locks: str) -> None:
+    keys = ["p1", "p2", "p3"]
+    settings = Settings(ttl=600.0, release_timeout=PATIENCE, sweep_every=None)
+    with (
+        Holdfast(postgres_locks) as others,
+        psycopg.connect(split_url(postgres_locks)[0]) as theirs,
+        psycopg.connect(split_url(postgres_locks)[0]) as another,
+    ):
+        locks = Holdfast(postgres_locks, settings=settings)
+        leases = {key: locks.acquire(key) for key in keys}
+        leases["p1"].release(within=theirs)
+        another.execute("SELECT 1 FROM holdfast_locks WHERE lock_key = 'p2' FOR UPDATE")
+        locks.close()
+        assert [is_free(others, key) for key in keys] == [False, False, True]
+        theirs.commit()
+        assert is_free(others, "p1")
+
+
+def withdrawn_here(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> list[Withdraw]:
+    """Return a list of what is withdrawn by this thread, which may have a transaction in the way."""
+    found: list[Withdraw] = []
+    me, execute = threading.current_thread(), locks._store.execute
+
+    def watched(request: Any) -> Any:
+        if isinstance(request, Withdraw) and threading.current_thread() is me:
+            found.append(request)
+        return execute(request)
+
+    monkeypatch.setattr(locks._store, "execute", watched)
+    return found
+
+
+def test_who_is_refused_in_a_transaction_does_not_wait_for_it(
+    url: str, others: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/locks.db")
+    with Holdfast(url, settings=SETTINGS) as locks, engine.connect() as theirs:
+        waited_for = withdrawn_here(locks, monkeypatch)
+        theirs.exec_driver_sql("CREATE TABLE account (balance INTEGER)")
+        theirs.exec_driver_sql("INSERT INTO account VALUES (1)")
+        with theirs.begin_nested(), pytest.raises(SettingsError):
+            locks.acquire("nightly", within=theirs)
+        assert waited_for == []
+        theirs.commit()
+        eventually(lambda: not locks._keeping.pursued())
+    engine.dispose()
+    assert others.inspect("nightly") is None
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_who_is_interrupted_in_a_transaction_does_not_wait_for_it(
+    url: str,
+    others: Holdfast,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: str,
+) -> None:
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with Holdfast(url, settings=SETTINGS) as locks, closing(sqlite3.connect(tmp_path / "locks.db")) as theirs:
+        waited_for = withdrawn_here(locks, monkeypatch)
+        monkeypatch.setattr(locks, "_keep", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            locks.acquire("nightly", within=theirs)
+        assert waited_for == []
+        getattr(theirs, ends)()
+        eventually(lambda: not locks._keeping.pursued())
+        assert is_free(others, "nightly")
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_a_lease_that_a_transaction_was_to_release_may_be_dropped_without_a_word(
+    url: str, others: Holdfast, tmp_path: Path, caplog: pytest.LogCaptureFixture, ends: str
+) -> None:
+    with Holdfast(url, settings=SETTINGS) as locks, closing(sqlite3.connect(tmp_path / "locks.db")) as theirs:
+        lease = locks.acquire("nightly")
+        lease.release(within=theirs)
+        getattr(theirs, ends)()
+        with caplog.at_level(logging.WARNING, "holdfast"):
+            del lease
+            eventually(lambda: not locks._keeping.kept())
+            eventually(lambda: not locks._keeping.pursued())
+        assert caplog.messages == []
+        assert is_free(others, "nightly")

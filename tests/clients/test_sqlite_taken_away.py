@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import AsyncHoldfast, Holdfast, LeaseLost, StoreMisconfigured
-from holdfast.stores.sqlite import database
+from holdfast.stores.sqlite import database, samefile
 from tests.clients.support import PATIENCE, QUICK, eventually
 
 REFUSED = "while it was in use"
@@ -236,5 +236,49 @@ def test_a_vacuum_and_a_backup_change_nothing(path: Path) -> None:
             db.execute("VACUUM")
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             db.execute("VACUUM INTO ?", [str(path.with_name("backup.db"))])
+        with locks.hold("nightly", timeout=0):
+            pass
+
+
+def test_who_looks_while_another_thread_connects_anew_does_not_compare_new_files_with_old_ones(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one to close deletes the log. Before a fork, all connections are closed."""
+    with Holdfast(url_of(path)) as locks:
+        with locks.hold("nightly"):
+            pass
+        before = locks._store._database
+        for each in (before, locks._store._reader):
+            each.close()
+        kept = [path.with_name(f"other-{number}") for number in range(8)]
+        for other in kept:
+            other.touch()  # so that the new log does not get the old one's number
+        beside = samefile.SameFile.beside
+
+        def looked_at(file: samefile.SameFile) -> samefile.Beside:
+            before.look_again()
+            return beside(file)
+
+        monkeypatch.setattr(samefile.SameFile, "beside", looked_at)
+        with locks.hold("nightly", timeout=0):
+            pass
+
+
+def test_who_looks_while_another_thread_closes_does_not_miss_what_that_deletes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Holdfast(url_of(path)) as locks:
+        with locks.hold("nightly"):
+            pass
+        find = samefile.find
+
+        def closing_it(name: str) -> samefile.Found | None:
+            for each in (locks._store._reader, locks._store._database):
+                each.close()
+            return find(name)
+
+        monkeypatch.setattr(samefile, "find", closing_it)
+        locks._store._database.look_again()
+        monkeypatch.setattr(samefile, "find", find)
         with locks.hold("nightly", timeout=0):
             pass

@@ -166,4 +166,42 @@ KEEPING_MUTANTS = (
         (("            if abandoned.in_vain:\n                self._pursue(client)\n", ""),),
         PURSUING.format("a_cancelled_acquire_and_a_cancelled_release_are_pursued"),
     ),
+    Mutant(
+        "what cannot be given back keeps the others",
+        "Undo",
+        KEEPER,
+        (
+            (
+                "tried.next_at = now + self.settings.backoff.delay(tried.failures, self.roll())",
+                "self._pause_until = now + self.settings.backoff.delay(tried.failures, self.roll())",
+            ),
+        ),
+        KEEPER_TESTS.format("what_cannot_be_given_back_does_not_keep_the_others"),
+    ),
+    Mutant(
+        "who is refused in a transaction waits for it",
+        "Undo",
+        "sync.py",
+        (("self._last_wish(plan, asked, waits=within is None)", "self._last_wish(plan, asked)"),),
+        PURSUING.format("who_is_refused_in_a_transaction_does_not_wait_for_it"),
+    ),
+    Mutant(
+        "one locked row keeps what a closing client gives back",
+        "Undo",
+        "client.py",
+        (
+            (
+                "            if trouble is not None and boot_time() >= until:",
+                "            if trouble is not None:",
+            ),
+        ),
+        PURSUING.format("closing_gives_back_what_it_can_besides_what_is_locked"),
+    ),
+    Mutant(
+        "who drops what a transaction was to release is warned",
+        "A lease that nobody can reach",
+        KEEPING,
+        (("                if not kept.leaving:  #", "                if kept:  #"),),
+        PURSUING.format("a_lease_that_a_transaction_was_to_release_may_be_dropped_without_a_word"),
+    ),
 )

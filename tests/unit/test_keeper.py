@@ -466,14 +466,67 @@ def test_what_has_ended_by_itself_is_not_given_back_any_more(keeper):
     assert keeper.next_at() == math.inf
 
 
-def test_while_giving_back_fails_the_others_wait_as_well(keeper):
-    """A store that is away is asked once for all of them, further and further apart."""
-    for number in range(3):
-        keeper.pursue(Withdraw("nightly", f"a-{number}"), lasts=60.0, now=100.0)
+def pursue(keeper: Keeper, *attempts: str, lasts: float = 60.0, now: float = 100.0) -> None:
+    for attempt in attempts:
+        keeper.pursue(Withdraw("nightly", attempt), lasts=lasts, now=now)
+
+
+def attempt_of(request: Withdraw | None) -> str | None:
+    return None if request is None else request.attempt
+
+
+def test_what_cannot_be_given_back_does_not_keep_the_others(keeper):
+    """Somebody has that one locked: it has its own backoff, and the others are asked for soon."""
+    pursue(keeper, "locked")
+    now = 100.0
+    for _ in range(6):
+        now = max(now, keeper.next_at())
+        assert attempt_of(keeper.withdrawal(now)) == "locked"
+        keeper.not_withdrawn(now)
+    assert keeper.next_at() == pytest.approx(now + 1.0)
+    pursue(keeper, "a-1", "a-2", now=now)
+    assert keeper.next_at() == now + 0.05
+    for attempt in ("a-1", "a-2"):
+        assert attempt_of(keeper.withdrawal(now + 0.05)) == attempt
+        keeper.withdrawn(Withdraw("nightly", attempt))
+    assert keeper.withdrawal(now + 0.05) is None
+    assert attempt_of(keeper.withdrawal(now + 1.0)) == "locked"
+
+
+def test_a_store_that_is_away_is_not_asked_for_all_of_them_at_once(keeper):
+    pursue(keeper, "a-1", "a-2", "a-3")
+    assert attempt_of(keeper.withdrawal(100.0)) == "a-1"
     keeper.not_withdrawn(100.0)
-    keeper.not_withdrawn(100.05)
-    assert keeper.withdrawal(100.1) is None
-    for number in range(3):
-        assert keeper.withdrawal(100.2) == Withdraw("nightly", f"a-{number}")
-        keeper.withdrawn(Withdraw("nightly", f"a-{number}"))
-    assert keeper.withdrawal(100.2) is None
+    assert keeper.withdrawal(100.04) is None
+    assert attempt_of(keeper.withdrawal(100.05)) == "a-2"
+
+
+def test_what_fails_goes_behind_the_others(keeper):
+    pursue(keeper, "a-1", "a-2", "a-3")
+    tried = []
+    now = 100.0
+    for _ in range(6):
+        now = max(now, keeper.next_at())
+        tried.append(attempt_of(keeper.withdrawal(now)))
+        keeper.not_withdrawn(now)
+    assert tried[:3] == ["a-1", "a-2", "a-3"]
+
+
+def test_everything_can_be_tried_at_once(keeper):
+    """At the end there is no time for a backoff."""
+    pursue(keeper, "a-1", "a-2")
+    keeper.withdrawal(100.0)
+    keeper.not_withdrawn(100.0)
+    keeper.pursue_at = 100.01
+    for _ in range(2):
+        keeper.withdrawn(keeper.withdrawal(100.01))
+    assert keeper.pursued == {}
+    assert keeper.pursue_at == 100.01, "nobody sleeps for ever because there is nothing left"
+
+
+def test_what_is_pursued_again_lasts_as_long_as_was_said_last(keeper):
+    pursue(keeper, "a-1", lasts=1.0)
+    pursue(keeper, "a-1", lasts=10.0)
+    assert attempt_of(keeper.withdrawal(105.0)) == "a-1"
+    keeper.withdrawn(Withdraw("nightly", "a-1"))
+    assert keeper.withdrawal(105.0) is None

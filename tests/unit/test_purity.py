@@ -17,6 +17,7 @@ ALLOWED = {
     "contextlib",
     "datetime",
     "functools",
+    "heapq",
     "json",
     "math",
     "operator",

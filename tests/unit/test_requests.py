@@ -98,3 +98,8 @@ def test_an_address_is_a_client_or_somebody_behind_it(address, home, to):
 def test_sweeps_add_up():
     total = Swept(1, 2, 3, 4, 5, after="k").plus(Swept(10, 20, 30, 40, 50, after=None))
     assert total == Swept(11, 22, 33, 44, 55, after=None)
+
+
+def test_what_an_attempt_leaves_behind_lasts_as_long_as_its_lease_or_its_ticket_and_claim():
+    assert MINE.lasts == 30.0
+    assert replace(MINE, ttl=1.0, patience=15.0, claim=5.0).lasts == 20.0

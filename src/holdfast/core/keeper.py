@@ -6,6 +6,7 @@ and reports what came of it; the keeper says who has to be told what.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -103,6 +104,16 @@ class _Ticket:
         self.failures = 0
 
 
+class _Pursued:
+    __slots__ = ("failures", "next_at", "request", "until")
+
+    def __init__(self, request: Withdraw, next_at: float, until: float) -> None:
+        self.request = request
+        self.next_at = next_at
+        self.until = until  # when it has ended by itself
+        self.failures = 0
+
+
 class Keeper:
     """The leases and tickets of one client, and the instances that it is."""
 
@@ -112,10 +123,13 @@ class Keeper:
         self.leases: dict[str, Kept] = {}
         self.tickets: dict[str, _Ticket] = {}
         self.members: dict[str, Membership] = {}  # by id
-        # What nobody has any more while the store does not know, and when it has ended by itself.
-        self.pursued: dict[str, tuple[Withdraw, float]] = {}
-        self.pursue_at = -math.inf
-        self.pursuit_failures = 0
+        # What nobody has any more while the store does not know, and in which order it is given back. What is
+        # in the order and not in the books, or there with another time, is over.
+        self.pursued: dict[str, _Pursued] = {}
+        self._order: list[tuple[float, int, _Pursued]] = []  # a heap: by time, and who came first
+        self._lined_up = 0
+        self._tried: _Pursued | None = None
+        self._pause_until = -math.inf
         # When a signal last came for a lease that is not known here. It may have overtaken the answer that
         # grants it, so whatever was asked for before is asked about. One instant for all: signals for leases
         # that never come are not to pile up, and a lease that was not meant costs one early renewal.
@@ -157,25 +171,58 @@ class Keeper:
         """Give back what nobody has any more, again and again. After *lasts* it has ended by itself."""
         self.drop(request.attempt)
         self.leave(request.attempt)
-        self.pursued[request.attempt] = request, now + lasts
+        self.pursued[request.attempt] = pursued = _Pursued(request, now, now + lasts)
+        self._line_up(pursued)
 
     def withdrawal(self, now: float) -> Withdraw | None:
         """Return what is to be given back next, if it is time for that."""
-        for attempt in [attempt for attempt, (_, until) in self.pursued.items() if until <= now]:
-            del self.pursued[attempt]
-        if now < self.pursue_at:
-            return None
-        return next((request for request, _ in self.pursued.values()), None)
+        while self.pursue_at <= now and (first := self._first()) is not None:
+            if now < first.until:
+                self._tried = first
+                return first.request
+            del self.pursued[first.request.attempt]
+        return None
 
     def withdrawn(self, request: Withdraw) -> None:
         """Take in that it was given back."""
         self.pursued.pop(request.attempt, None)
-        self.pursuit_failures = 0
 
     def not_withdrawn(self, now: float) -> None:
-        """Take in a failure: try again later. The others wait as well, for they would fare no better."""
-        self.pursuit_failures += 1
-        self.pursue_at = now + self.settings.backoff.delay(self.pursuit_failures, self.roll())
+        """Take in that what was last to be given back could not be: try again after a backoff of its own.
+
+        Somebody may have just that one locked, so the others have their turn meanwhile; but not all at once,
+        for the store may be away.
+        """
+        self._pause_until = now + self.settings.backoff.delay(1, self.roll())
+        if (tried := self._tried) is not None:
+            tried.failures += 1
+            tried.next_at = now + self.settings.backoff.delay(tried.failures, self.roll())
+            self._line_up(tried)
+
+    @property
+    def pursue_at(self) -> float:
+        """When something is to be given back next, if there is anything. Set it to try everything then."""
+        first = self._first()
+        return self._pause_until if first is None else max(self._pause_until, first.next_at)
+
+    @pursue_at.setter
+    def pursue_at(self, when: float) -> None:
+        self._pause_until = when
+        for pursued in self.pursued.values():
+            pursued.next_at = when
+            self._line_up(pursued)
+
+    def _line_up(self, pursued: _Pursued) -> None:
+        self._lined_up += 1
+        heapq.heappush(self._order, (pursued.next_at, self._lined_up, pursued))
+
+    def _first(self) -> _Pursued | None:
+        while self._order:
+            at, _, pursued = self._order[0]
+            if self.pursued.get(pursued.request.attempt) is pursued and at == pursued.next_at:
+                return pursued
+            heapq.heappop(self._order)
+        return None
 
     def next_at(self) -> float:
         """Return when there is something to do next; infinity when there is nothing."""

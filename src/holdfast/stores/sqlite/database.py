@@ -255,12 +255,14 @@ class Database:
 
     def abandon(self) -> None:
         """Forget the connection in a forked child, without closing it: SQLite's locks are the parent's."""
+        self._beside.clear()
         if self._connection is not None:
             _of_the_parent.append(self._connection)
             self._connection = None
 
     def close(self) -> None:
         """Close the connection."""
+        self._beside.clear()  # first: the last one to close deletes the log, and others may be looking at it
         if self._connection is not None:
             with suppress(sqlite3.Error):
                 self._connection.close()

@@ -91,7 +91,8 @@ class SameFile:
         self._compare((found.st_dev, found.st_ino))
         for path, number in beside:
             now = find(path)
-            if now is None or now[1] != number:
+            # Nor is it any more what was opened, if that was closed while we looked.
+            if (now is None or now[1] != number) and (path, number) in beside:
                 happened = "deleted" if now is None else "replaced"
                 self._refuse(f"{path} was {happened} while it was in use: it is a part of {self.path}.")
 
