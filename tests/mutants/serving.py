@@ -362,8 +362,8 @@ SERVING_MUTANTS_ON_SERVERS = (
         "server/http/connection.py",
         (
             (
-                "        if self._state != HANDLING:  # the peer left in the same moment\n",
-                "        if self._state != HANDLING:\n            self._listener.strangers.add(self, self.remote)\n",
+                "  # the peer left in the same moment\n",
+                "\n            self._listener.strangers.add(self, self.remote)\n",
             ),
         ),
         STRANGERS.format("who_has_left_is_not_kept_as_a_stranger"),

@@ -64,7 +64,8 @@ def new_right(text: object) -> Right:
     if "*" in right.key:
         raise SettingsError(
             f"{text!r} is not a valid right: * stands for the rest of a key, so it can only be the last"
-            f" character. Write {right.verb}:{right.key.partition('*')[0]}* for all that begin so, or the whole key"
+            f" character. Write {right.verb}:{right.key.partition('*')[0]}* for all that begin so,"
+            " or the whole key"
         )
     return right
 
