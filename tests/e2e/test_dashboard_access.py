@@ -118,6 +118,17 @@ def test_it_does_not_say_live_while_nothing_can_be_read(page, server, tmp_path):
     expect(page.locator("body")).to_have_attribute("data-stale", "true")
 
 
+def test_it_does_not_say_live_while_a_proxy_answers_whether_it_is_ready(page, server):
+    page.route(
+        "**/readyz", lambda route: route.fulfill(status=401, content_type="text/html", body="<p>Log in")
+    )
+    page.goto(server.url)
+    expect(page.locator("#light")).to_have_text("connected")
+    expect(page.locator("#banner")).to_be_hidden()
+    page.unroute("**/readyz")
+    expect(page.locator("#light")).to_have_text("live")
+
+
 # Who may what.
 
 

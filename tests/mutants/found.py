@@ -278,4 +278,11 @@ FOUND_MUTANTS_ON_SERVERS = (
         (("if self._probe is None and self._clock() - self._ended >= FRESH:", "if self._probe is None:"),),
         READINESS.format("an_outcome_is_told_for_a_moment_and_then_asked_for_again"),
     ),
+    Mutant(
+        "server: whether it is ready waits behind all that wait for the store",
+        "Requests",
+        "server/backend.py",
+        ((", first=type(request) is Probe", ""),),
+        READINESS.format("it_is_ready_however_many_wait_for_the_store"),
+    ),
 )

@@ -350,6 +350,25 @@ SERVING_MUTANTS_ON_SERVERS = (
         STRANGERS.format("who_was_let_in_does_not_make_room"),
     ),
     Mutant(
+        "server: strangers stay where files are the limit",
+        "Access tokens",
+        "server/http/listener.py",
+        (("if error.errno in (errno.EMFILE, errno.ENFILE) and len(self.strangers):", "if False:"),),
+        "tests/server/test_abuse.py::test_strangers_make_room_where_files_are_the_limit",
+    ),
+    Mutant(
+        "server: who has left stays among the strangers",
+        "Access tokens",
+        "server/http/connection.py",
+        (
+            (
+                "  # the peer left in the same moment\n",
+                "\n            self._listener.strangers.add(self, self.remote)\n",
+            ),
+        ),
+        STRANGERS.format("who_has_left_is_not_kept_as_a_stranger"),
+    ),
+    Mutant(
         "server: a TLS handshake may take for ever",
         "Access tokens",
         "server/http/connection.py",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,25 @@ def test_a_thousand_slow_senders_and_bodies_without_end_leave_it_serving(server:
         with locks.hold("served", timeout=0):
             pass
     assert server.is_ready()
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="nobody can lower its limit of files")
+def test_strangers_make_room_where_files_are_the_limit(server: LockServer) -> None:
+    """Each has asked something that everybody may ask, and so may stay for long."""
+    few = 100
+    with ExitStack() as stack, Holdfast(server.url) as before:
+        lease = before.acquire("kept")
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (few, few))
+        for _ in range(2 * few):
+            each = stack.enter_context(socket.create_connection((HOST, server.port), timeout=40))
+            with suppress(ConnectionError):  # it has made room already
+                each.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        guest = stack.enter_context(socket.create_connection((HOST, server.port), timeout=20))
+        guest.sendall(b"GET /v1/server HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert guest.recv(100).startswith(b"HTTP/1.1 200 ")
+        lease.release()  # who was let in has stayed
+    log = server.log.read_text()
+    assert re.search(r"made room for others: Too many open files +remote=127\.0\.0\.1", log), log
 
 
 def test_streams_that_nobody_reads_cost_the_others_nothing(server: LockServer) -> None:

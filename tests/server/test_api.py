@@ -333,7 +333,10 @@ def test_the_server_says_what_it_is(api: Api) -> None:
 def test_the_dashboard_comes_with_a_policy_that_runs_nothing_else(api: Api) -> None:
     page = api("GET", "/")
     assert page.headers["Content-Type"] == "text/html; charset=utf-8"
-    assert "default-src 'self'" in page.headers["Content-Security-Policy"]
+    policy = page.headers["Content-Security-Policy"].split("; ")
+    assert "default-src 'self'" in policy
+    assert "base-uri 'none'" in policy
+    assert "form-action 'self'" in policy
     assert api("GET", "/", If_None_Match=page.headers["ETag"]).status == 304
     assert api("GET", "/dashboard/..%2F..%2Fmain.py").status == 404
 

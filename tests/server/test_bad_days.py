@@ -102,7 +102,7 @@ def test_who_has_no_token_cannot_use_up_all_connections(make: Callable[..., Plac
         assert eventually(lambda: place.figure('holdfast_connections_cut_total{why="full"}') >= 2 * MOST)
         assert place.figure("holdfast_strangers ") <= MOST
     place.log.close()
-    text = "there are as many connections as there may be (limits.connections)"
+    text = "there are as many connections as there may be (limits.connections, open files)"
     told = [line for line in place.lines(level="warning") if text in line["message"]]
     assert told[0]["remote"] == "127.0.0.1"
     (rest,) = (line for line in told if "left_out" in line)

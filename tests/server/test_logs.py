@@ -186,6 +186,22 @@ def test_what_was_left_out_is_told_without_waiting_for_more(monkeypatch):
     log.close()
 
 
+def test_who_sets_the_clock_back_does_not_silence_the_log(monkeypatch):
+    day = [NOON]
+    monkeypatch.setattr(logs.time, "time", lambda: day[0])
+    ticks = [0.0]
+    monkeypatch.setattr(logs.time, "monotonic", lambda: ticks[0])
+    stream = io.StringIO()
+    log = ServerLog("text", "info", stream)
+    for _ in range(11):
+        log.seldom("knocks", "knock")
+    day[0], ticks[0] = NOON - 3600, 5.0
+    log.seldom("knocks", "knock again")
+    monkeypatch.undo()
+    log.close()
+    assert "knock again" in stream.getvalue()
+
+
 def test_a_quiet_while_gives_new_lines():
     now = [0.0]
     sparing = Sparing(lambda: now[0])

@@ -22,6 +22,7 @@ from holdfast.server.operating.readiness import FRESH, Readiness
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
 from tests.clients.test_sqlite_trouble import fill, mounted
+from tests.server.test_backend import Gate, take
 from tests.server.test_main import get
 
 ENOUGH = 60.0  # seconds, on however busy a machine
@@ -58,6 +59,32 @@ async def test_all_who_ask_at_once_share_one_write() -> None:
     stage.backend.answers.put_nowait(None)
     assert await asyncio.gather(*looks) == [""] * 100
     assert stage.backend.asked == [Probe()]
+
+
+async def test_it_is_ready_however_many_wait_for_the_store(tmp_path: Path) -> None:
+    """The probe goes first: how long the line is says nothing of whether a write works."""
+    backend = Backend(f"sqlite:///{tmp_path}/locks.db")
+    await backend.open()
+    gate = Gate(backend)
+    answered: list[str] = []
+
+    async def ask(request: Acquire | Probe) -> None:
+        await backend.ask(request)
+        answered.append(request.attempt if isinstance(request, Acquire) else "probe")
+
+    try:
+        tasks = [asyncio.create_task(ask(take("a-0")))]
+        assert await asyncio.to_thread(gate.entered.wait, ENOUGH)
+        tasks += [asyncio.create_task(ask(take(f"a-{number}"))) for number in range(1, 200)]
+        tasks += [asyncio.create_task(ask(Probe()))]
+        await asyncio.sleep(0)
+        assert backend.pending == 200
+        gate.open()
+        await asyncio.gather(*tasks)
+        assert answered[:3] == ["a-0", "probe", "a-1"]
+    finally:
+        gate.open()
+        await backend.close()
 
 
 async def test_an_outcome_is_told_for_a_moment_and_then_asked_for_again() -> None:

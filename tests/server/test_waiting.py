@@ -640,3 +640,23 @@ async def test_a_server_that_goes_away_withdraws_once_more_and_does_not_wait(mem
         backend.cut = False
         await who.waiting.close()
         assert await waiting_for(backend, "k") == 0
+
+
+async def test_withdrawals_for_callers_who_have_gone_do_not_wait_for_each_other(memory: str):
+    """They are pursued one after the other only if the store fails."""
+    async with waiters(memory) as who:
+        asked: list[str] = []
+        go_on = asyncio.Event()
+        ask = who.backend.ask
+
+        async def slow(request: Any, history: Any = None) -> Any:
+            asked.append(f"{request.attempt} {history}")
+            await go_on.wait()
+            return await ask(request, history)
+
+        who.backend.ask = slow  # type: ignore[method-assign]
+        for attempt in ("a-1", "a-2"):
+            who.waiting.withdraw(asking(who.backend, "k", attempt), "all")
+        await asyncio.sleep(0)
+        assert asked == ["a-1 all", "a-2 all"]
+        go_on.set()

@@ -37,7 +37,7 @@ def test_what_is_no_right_is_refused_with_an_example(text):
 )
 def test_a_new_right_has_no_star_but_at_its_end(text):
     """It would mean a key with a star in it, and nobody means that."""
-    with pytest.raises(SettingsError, match=r"only at its end. Write [a-z]+:[a-z:]*\* for all"):
+    with pytest.raises(SettingsError, match=r"be the last character. Write [a-z]+:[a-z:]*\* for all"):
         new_right(text)
 
 

@@ -63,8 +63,9 @@ def new_right(text: object) -> Right:
     right = parse_right(text)
     if "*" in right.key:
         raise SettingsError(
-            f"{text!r} is no right: a star stands for the rest of a key, and so only at its end."
-            f" Write {right.verb}:{right.key.partition('*')[0]}* for all that begin so, or the whole key"
+            f"{text!r} is not a valid right: * stands for the rest of a key, so it can only be the last"
+            f" character. Write {right.verb}:{right.key.partition('*')[0]}* for all that begin so,"
+            " or the whole key"
         )
     return right
 

@@ -23,6 +23,7 @@ from holdfast.core.requests import (
     Break,
     Client,
     Downgrade,
+    Probe,
     Release,
     Renew,
     Request,
@@ -193,7 +194,8 @@ class Lane:
                 StoreUnavailable(f"{len(line)} requests wait for the store already; try again later")
             )
         else:
-            line.put((request, answer))
+            # How long the line is says nothing of whether a write works.
+            line.put((request, answer), first=type(request) is Probe)
         return answer
 
     def close(self) -> None:

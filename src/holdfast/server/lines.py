@@ -38,9 +38,12 @@ class Line:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, asked: Asked) -> None:
-        """Have it taken as soon as a thread has time."""
-        self._waiting.append(asked)
+    def put(self, asked: Asked, *, first: bool = False) -> None:
+        """Have it taken as soon as a thread has time: after all that wait, or as the *first* of them."""
+        if first:
+            self._waiting.appendleft(asked)
+        else:
+            self._waiting.append(asked)
         if self._idle:  # else whoever is busy looks again by itself
             with self._changed:
                 self._changed.notify()

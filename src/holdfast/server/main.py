@@ -39,7 +39,7 @@ _CUT: dict[Cut, tuple[LogLevel, str]] = {
         "warning",
         "an address has as many connections without a valid access token as it may (limits.strangers)",
     ),
-    "full": ("warning", "there are as many connections as there may be (limits.connections)"),
+    "full": ("warning", "there are as many connections as there may be (limits.connections, open files)"),
     "refused": ("warning", "a connection was refused"),
     "handshake": ("info", "a TLS handshake was not done"),
     "unheard": ("info", "a request was refused before it was complete"),

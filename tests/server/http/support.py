@@ -9,6 +9,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import uvloop
@@ -51,6 +52,11 @@ class Desk:
             self.cancelled.set()
             raise
         return Response(200, b'"waited"')
+
+    async def _late(self, request: HTTPRequest) -> Response:
+        with suppress(asyncio.CancelledError):  # as if it had been done in the same moment
+            await self._wait(request)
+        return Response(401)
 
     async def _unknown(self, request: HTTPRequest) -> Response:
         return Response(401)

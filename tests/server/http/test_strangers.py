@@ -79,6 +79,17 @@ def test_who_is_not_let_in_any_more_is_a_stranger_again(serve):
             assert other.ask("/").status == 200
 
 
+def test_who_has_left_is_not_kept_as_a_stranger(serve):
+    """It was let in, then not any more, and did not stay for the answer."""
+    site = serve()
+    with site.connect() as guest:
+        guest.get("/late")
+        assert site.desk.waiting.wait(30)
+    assert site.desk.cancelled.wait(30)
+    site.until(lambda: not site.listener.connections)
+    assert site.call(lambda: len(site.listener.strangers)) == 0
+
+
 def test_an_address_has_so_many_strangers_and_the_oldest_of_them_goes(serve, options, cuts):
     site = serve(options=options, strangers=3)
     with site.connect() as guest:

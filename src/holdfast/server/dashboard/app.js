@@ -113,6 +113,7 @@ function showLight() {
 function online() {
   if (state.failing) return ["stale", "The server cannot read its locks: what you see may be old"];
   if (state.unready) return ["not ready", "No lock can be taken or renewed: the line below says why"];
+  if (state.unready === null) return ["connected", "Connected; whether a lock can be taken cannot be found out"];
   if (state.stream === "live") return ["live", "Connected, and told of events as they happen"];
   if (state.stream === "denied" || !may("observe")) return ["connected", "Connected, and not allowed to look"];
   return ["polling", "Connected; without the event stream it is asked every two seconds"];

@@ -1,7 +1,7 @@
 // Whether there is a server: asks it who it is, notices when it is gone, and tries again until it is back. And whether
 // it is ready: one that can only read answers everything here, while nobody can take a lock.
 
-import { get, Problem } from "./api.js";
+import { get, headers, Problem } from "./api.js";
 import { change, emit, on, state } from "./state.js";
 
 const CHECK = 10_000; // ms between looks at the server itself, while all is well
@@ -59,14 +59,17 @@ async function lookReady() {
   readyTimer = setTimeout(lookReady, READY);
 }
 
+/** Return why no lock can be taken; nothing if one can, and null if we cannot find out. */
 async function whyNotReady() {
-  const options = { cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(READY) };
+  const signal = AbortSignal.timeout(READY);
+  const options = { headers: headers({ Accept: "application/json" }), cache: "no-store", credentials: "omit", signal };
   try {
     const response = await fetch("/readyz", options);
     const { status, detail } = await response.json();
-    return status === "not ready" && !state.draining ? (detail ?? "it does not say why") : "";
+    if (status === "not ready" && !state.draining) return detail ?? "it does not say why";
+    return status === "ready" || status === "not ready" ? "" : null;
   } catch (error) {
-    return error.name === "TimeoutError" ? `no answer within ${READY / 1000} s` : ""; // lost, or somebody else's answer
+    return error.name === "TimeoutError" ? `no answer within ${READY / 1000} s` : null; // lost, or a proxy's answer
   }
 }
 

@@ -10,7 +10,7 @@ export const state = {
   nextTry: 0, // performance.now() of the next try to connect
   trouble: "", // why the connection was lost
   failing: "", // why the server, which is there, does not answer: its store may be gone
-  unready: "", // why no lock can be taken or renewed, even if all can be read
+  unready: "", // why no lock can be taken or renewed, even if all can be read; null if that is not known
   stream: "off", // off, connecting, live, denied
   draining: false,
 };

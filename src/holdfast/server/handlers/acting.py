@@ -104,7 +104,7 @@ class Acting:
         except asyncio.CancelledError:
             # The caller has gone. With an attempt of its own it can come back; else nobody can.
             if call.given["attempt"] is None:
-                self._waiting.withdraw(request)
+                self._waiting.withdraw(request, call.history)
             raise
 
     def _served(self, call: Call, request: Acquire) -> Acquire:

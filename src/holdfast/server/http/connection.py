@@ -229,15 +229,15 @@ class Connection(asyncio.BufferedProtocol):
             if stream is not None:
                 stream.drop()
                 stream = None
-        if isinstance(answer, Response) and answer.status == 401 and not self._stranger:
-            self._stranger = True  # let in once, and not any more
-            self._listener.strangers.add(self, self.remote)
         if self._state != HANDLING:  # the peer left in the same moment
             if stream is not None:
                 stream.drop()
         elif stream is not None:
             self._begin(stream, data, is_head=request.method == "HEAD")
         else:
+            if isinstance(answer, Response) and answer.status == 401 and not self._stranger:
+                self._stranger = True  # let in once, and not any more
+                self._listener.strangers.add(self, self.remote)
             self._answer(data, keep_alive)
 
     def _let_in(self) -> None:

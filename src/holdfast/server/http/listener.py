@@ -21,6 +21,8 @@ AT_ONCE = 64  # connections that are accepted before somebody else has a turn
 BACKLOG = 1024
 LOOK = 10.0  # seconds between looks for a new certificate
 REST = 0.5  # seconds without accepting anybody, when there are no files left
+SOON = 0.01  # the same, when strangers make room: their files are closed in the loop's next steps
+FEW = 16  # strangers that make room then
 READ = 16 * 1024  # bytes at once
 LARGE_BODIES = 64  # as many as that of the largest kind may arrive at the same time
 TOLD = 64  # connections beyond the limit that are told why; yet more are just closed
@@ -84,13 +86,24 @@ class Listener:
                 accepted, address = sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # too many open files: those that end make room
-                self.cut("refused", "", f"no connection can be accepted: {error.strerror}")
+            except OSError as error:
                 self.loop.remove_reader(sock)
-                self.loop.call_later(REST, self._accept_again, sock)
+                self.loop.call_later(self._make_files(error), self._accept_again, sock)
                 return
             accepted.setblocking(False)
             Connection(self, str(address[0])).begin(accepted)
+
+    def _make_files(self, error: OSError) -> float:
+        """Have strangers make room where files are the limit; return when to accept again.
+
+        Without any, those that end make room.
+        """
+        if error.errno in (errno.EMFILE, errno.ENFILE) and len(self.strangers):
+            for _ in range(FEW):
+                self._make_room("full", self.strangers.oldest(), f"others: {error.strerror}")
+            return SOON
+        self.cut("refused", "", f"no connection can be accepted: {error.strerror}")
+        return REST
 
     def _accept_again(self, sock: socket.socket) -> None:
         if sock in self._sockets:
@@ -133,12 +146,12 @@ class Listener:
         """Whether there are so many too many that there is not even time to tell the last one."""
         return len(self._going) > TOLD
 
-    def _make_room(self, why: Cut, oldest: Stranger | None, remote: str) -> None:
+    def _make_room(self, why: Cut, oldest: Stranger | None, whom: str) -> None:
         if oldest is not None:
             connection = cast("Connection", oldest)  # nothing else was added
             self.strangers.drop(connection)
             self._going.add(connection)
-            self.cut(why, connection.remote, f"it made room for {remote}")
+            self.cut(why, connection.remote, f"it made room for {whom}")
             connection.make_room()
 
     def forget(self, connection: Connection) -> None:

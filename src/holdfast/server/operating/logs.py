@@ -39,12 +39,12 @@ class ServerLog:
         format: LogFormat = "text",
         level: LogLevel = "info",
         stream: TextIO | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._level = LEVELS[level]
         self._show = _as_json if format == "json" else _as_text
-        self._clock = clock
-        self._sparing = Sparing(clock)
+        self._clock = clock or time.time
+        self._sparing = Sparing(clock or time.monotonic)  # somebody may set the time of day back
         self._writer = _Writer(sys.stderr if stream is None else stream, self)
         self._before: tuple[list[logging.Handler], int, bool] | None = None
 

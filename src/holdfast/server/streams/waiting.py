@@ -199,15 +199,18 @@ class Waiting:
 
     async def _give_back(self, answer: Grant | Done | Queued, request: Acquire, manner: Manner) -> None:
         attempt = answer.attempt if isinstance(answer, Grant) else request.attempt
-        withdraw = Withdraw(request.key, attempt)
+        await self._withdraw(Withdraw(request.key, attempt), request, manner.history)
+
+    def withdraw(self, request: Acquire, history: HistoryLevel | None) -> None:
+        """Withdraw an attempt that nobody can come back for, while its caller goes away."""
+        self._start(self._withdraw(Withdraw(request.key, request.attempt), request, history))
+
+    async def _withdraw(self, withdraw: Withdraw, request: Acquire, history: HistoryLevel | None) -> None:
+        """Ask once. Only what fails is pursued: that takes one after the other."""
         try:
-            await self._backend.ask(withdraw, manner.history)
+            await self._backend.ask(withdraw, history)
         except errors.StoreError:
             self._pursuit.withdraw(withdraw, request)
-
-    def withdraw(self, request: Acquire) -> None:
-        """Withdraw an attempt that nobody can come back for, while its caller goes away."""
-        self._pursuit.withdraw(Withdraw(request.key, request.attempt), request)
 
     async def _surely(self, what: Coroutine[Any, Any, None]) -> None:
         """Have something done in a task of its own: whoever was cancelled may be so again."""

@@ -68,7 +68,9 @@ def use(session: MySQLSession, locks: str) -> str:
                 raise OtherNode(sight)
             if (sight.used == sight.node and sight.age < FRESH) or _note(session, locks, sight):
                 return sight.node
-        raise errors.StoreUnavailable("Galera: somebody else began to use a node at the same moment; again")
+        raise errors.StoreUnavailable(
+            "Galera: somebody else began to use a node at the same moment; try again"
+        )
     except errors.SchemaMismatch:
         return ""
     finally:
@@ -144,7 +146,9 @@ def _note(session: MySQLSession, locks: str, sight: Sight) -> bool:
 
 def _checked(node: str) -> str:
     if not _UUID.match(node):
-        raise errors.StoreMisconfigured(f"Galera: a node has the id {node!r}, which is none")
+        raise errors.StoreMisconfigured(
+            f"Galera: the server reports the node id {node!r}, which is not a UUID"
+        )
     return node
 
 
