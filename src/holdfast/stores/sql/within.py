@@ -29,8 +29,9 @@ TOO_OLD = (
     " changed since. Begin it after acquiring, or use READ COMMITTED. After a failover: it is elsewhere"
 )
 NESTED = (
-    "this would end with ROLLBACK TO SAVEPOINT, while the transaction goes on without it. Do it before the"
-    " savepoint: outside of begin_nested(), a transaction() in a transaction(), or an inner atomic()"
+    "this is inside a savepoint: ROLLBACK TO SAVEPOINT would undo it while the transaction goes on. Do it"
+    " before the savepoint: outside of begin_nested(), a transaction() in a transaction(), or an inner"
+    " atomic()"
 )
 NO_OUTCOME = "the outcome of an operation cannot be part of a transaction: commit first, then tell it"
 ONLY_PLAIN = "only a plain exclusive lock can be acquired as part of a transaction"
