@@ -472,6 +472,25 @@ def test_a_lock_can_be_taken_after_a_savepoint_that_is_over(postgres, store, con
     assert isinstance(take(store, "b-1"), Busy)
 
 
+@pytest.mark.parametrize("first", ["SELECT 1", "CREATE TEMPORARY TABLE mine (number integer)"])
+def test_nothing_is_taken_inside_a_savepoint_where_the_row_is_theirs(postgres, store, connection, first):
+    """What the transaction has locked already, it does not lock once more inside."""
+    token = take_within(store, connection, "a-1", owner="a").token
+    postgres.run(connection, "SAVEPOINT one")
+    postgres.run(connection, first)
+    with pytest.raises(SettingsError, match="before the savepoint"):
+        take_within(store, connection, "a-2", owner="a")
+    postgres.run(connection, "RELEASE SAVEPOINT one")
+    assert store.execute_within(connection, Fence(KEY, "a-1", token)) == Fenced(token)
+    assert store.execute_within(connection, Release(KEY, "a-1", token)) == Released()
+    postgres.run(connection, "SAVEPOINT one")
+    with pytest.raises(SettingsError, match="before the savepoint"):
+        take_within(store, connection, "b-1")
+    postgres.run(connection, "RELEASE SAVEPOINT one")
+    connection.commit()
+    assert isinstance(take(store, "c-1"), Granted)
+
+
 def test_a_release_that_is_undone_by_a_savepoint_leaves_the_lease(theirs, store, connection):
     token = take(store, "a-1").token
     theirs.run(connection, "SELECT 1")

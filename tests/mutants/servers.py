@@ -791,7 +791,7 @@ SERVER_MUTANTS = (
         "postgres: a lock is taken in a savepoint",
         "P3, Fencing",
         POSTGRES,
-        (("SELECT count(*) <= 2 FROM pg_locks", "SELECT true FROM pg_locks"),),
+        (("SELECT count(*) = 3 FROM pg_locks", "SELECT count(*) >= 3 FROM pg_locks"),),
         THEIRS.format("nothing_is_taken_inside_a_savepoint"),
     ),
     Mutant(

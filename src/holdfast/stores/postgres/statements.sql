@@ -371,10 +371,11 @@ SELECT CASE WHEN t.whole IN (l.xmin::text::bigint, l.xmax::text::bigint) THEN tr
 SAVEPOINT holdfast;
 
 -- name: is_outermost
--- Behind a lock that was taken since mark: whether the caller has no savepoint, which could be rolled back. To lock
--- gives a number to the mark, and to all that it is inside of; each keeps its own locked until it ends.
-SELECT count(*) <= 2 FROM pg_locks
- WHERE locktype = 'transactionid' AND pid = pg_backend_pid() AND mode = 'ExclusiveLock';
+-- Inside two marks: whether the caller has no savepoint, which could be rolled back. To write gives a number to the
+-- inner mark, and to all that it is inside of; each keeps its own locked until it ends. What is written is taken back.
+UPDATE holdfast_locks AS l SET claimed = claimed WHERE lock_key = :key
+RETURNING (SELECT count(*) = 3 FROM pg_locks WHERE locktype = 'transactionid' AND pid = pg_backend_pid()
+              AND mode = 'ExclusiveLock' AND l.lock_key IS NOT NULL);
 
 -- name: back_to_mark
 ROLLBACK TO SAVEPOINT holdfast;

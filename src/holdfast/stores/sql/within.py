@@ -202,7 +202,7 @@ def _change(caller: Caller, request: Acquire | Release, home: Home, level: Histo
     answer = rule(lock)
     done = isinstance(answer, Granted | Released)
     if home.can_unlock:
-        nested = done and not releasing and not run("is_outermost")[0][0]
+        nested = done and not releasing and _is_nested(run, request.key)
         if nested or not done:
             run("back_to_mark")
         run("forget_mark")
@@ -222,6 +222,14 @@ def _change(caller: Caller, request: Acquire | Release, home: Home, level: Histo
         settling.call_head(lock)
     lock.write()
     return answer, post
+
+
+def _is_nested(run: Within, key: str) -> bool:
+    run("mark")
+    outermost = run("is_outermost", key=key)[0][0]
+    run("back_to_mark")
+    run("forget_mark")
+    return not outermost
 
 
 def _rule(request: Acquire | Release) -> Rule:
