@@ -32,7 +32,7 @@ OWN = {
 OWN |= {"delete_signals", "signal_granted"}
 POSTGRES_OWN = {"notify", "notify_winner", "join_queue"}
 # In callers' transactions: what it takes there to unlock a row, and to see where a lock belongs.
-POSTGRES_OWN |= {"fence_alive", "notify_within", "mark", "back_to_mark", "forget_mark", "written_by_whole"}
+POSTGRES_OWN |= {"fence_alive", "notify_within", "mark", "back_to_mark", "forget_mark", "is_outermost"}
 # The fast way of a claim, which is another one on each.
 OWN |= {"claim_note", "claim_pick", "claim_locks", "claim_new", "claim_free", "claim_want"}
 OWN |= {"claim_works"}

@@ -37,6 +37,7 @@ from holdfast.core.requests import (
 from holdfast.errors import SettingsError, StoreUnavailable
 from holdfast.stores import _BUILT_IN, open_store
 from holdfast.stores.base import Store, StoreOptions
+from holdfast.stores.sql import holds
 from holdfast.stores.sql.options import split_url
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT
 
@@ -262,6 +263,66 @@ def test_what_was_released_in_a_transaction_can_be_taken_in_it_again(at_all_leve
     assert isinstance(take(store, "c-1"), Granted)
 
 
+def test_what_a_transaction_has_taken_itself_is_busy_for_its_next_try(theirs, store, connection):
+    """On MariaDB the caller was told that somebody else had been granted it, and to roll back."""
+    granted = take_within(store, connection, "a-1")
+    assert isinstance(granted, Granted)
+    assert isinstance(take_within(store, connection, "b-1"), Busy)
+    assert store.execute_within(connection, Release(KEY, "a-1", granted.token)) == Released()
+
+
+# What is seen without a lock is seen as of one moment.
+
+
+@pytest.fixture
+def between(store, monkeypatch):
+    """Return what has something done between a look at a lock and one at its holds, and behind that."""
+    read_holds = holds.read_holds
+
+    def plan(act: Callable[[], Any], behind: Callable[[], Any] = lambda: None) -> None:
+        def late(*arguments: Any) -> Any:
+            monkeypatch.setattr(holds, "read_holds", read_holds)
+            act()
+            found = read_holds(*arguments)
+            behind()
+            return found
+
+        monkeypatch.setattr(holds, "read_holds", late)
+
+    return plan
+
+
+def test_a_lease_that_is_left_once_meanwhile_can_be_fenced(theirs, store, connection, between):
+    """Its last hold moved into the lock's row, where nobody looked any more: a live lease was lost."""
+    token = take(store, "a-1", owner="a").token
+    take(store, "a-2", owner="a")
+    between(lambda: store.execute(Release(KEY, "a-2", token)))
+    assert store.execute_within(connection, Fence(KEY, "a-1", token)) == Fenced(token)
+
+
+@pytest.mark.parametrize("servers", ["postgres", *MARIADB[:1]], indirect=True)
+def test_a_lease_that_is_left_once_meanwhile_can_be_released(servers, store, connection, between):
+    token = take(store, "a-1", owner="a").token
+    take(store, "a-2", owner="a")
+    between(lambda: store.execute(Release(KEY, "a-2", token)))
+    assert store.execute_within(connection, Release(KEY, "a-1", token)) == Released()
+    connection.commit()
+    assert isinstance(take(store, "b-1"), Granted)
+
+
+@pytest.mark.parametrize("servers", ["postgres", *MARIADB[:1]], indirect=True)
+def test_a_lease_that_is_left_and_entered_meanwhile_can_be_released(servers, store, connection, between):
+    """The lock's row is as it was before: only that holds are missing tells of another moment."""
+    token = take(store, "a-1", owner="a").token
+
+    def enter(attempt: str) -> None:
+        assert isinstance(store.execute(Acquire(KEY, attempt, "a", 5.0, CLIENT)), Granted)
+
+    enter("a-2")
+    between(lambda: store.execute(Release(KEY, "a-2", token)), lambda: enter("a-3"))
+    assert store.execute_within(connection, Release(KEY, "a-1", token)) == Released(1)
+
+
 # Savepoints.
 
 
@@ -385,6 +446,49 @@ def test_nothing_is_taken_inside_a_savepoint(postgres, store, connection):
     assert isinstance(take_within(store, connection, "a-1"), Granted)
     connection.commit()
     assert isinstance(take(store, "b-1"), Busy)
+
+
+@pytest.mark.parametrize("ending", ["RELEASE SAVEPOINT one", "ROLLBACK TO SAVEPOINT one"])
+def test_what_is_refused_inside_a_savepoint_leaves_nothing_behind(postgres, store, connection, ending):
+    """The error was caught, the transaction committed, and a lock was held by nobody's lease."""
+    postgres.run(connection, "SAVEPOINT one")
+    with pytest.raises(SettingsError, match="before the savepoint"):
+        take_within(store, connection, "a-1")
+    postgres.run(connection, ending)
+    assert isinstance(take(store, "b-1"), Granted)
+    connection.commit()
+    assert isinstance(take(store, "c-1"), Busy)
+
+
+@pytest.mark.parametrize(
+    "ending", ["RELEASE SAVEPOINT one", "ROLLBACK TO SAVEPOINT one; RELEASE SAVEPOINT one"]
+)
+def test_a_lock_can_be_taken_after_a_savepoint_that_is_over(postgres, store, connection, ending):
+    postgres.run(connection, "SAVEPOINT one")
+    postgres.run(connection, "CREATE TEMPORARY TABLE mine (number integer)")
+    postgres.run(connection, ending)
+    assert isinstance(take_within(store, connection, "a-1"), Granted)
+    connection.commit()
+    assert isinstance(take(store, "b-1"), Busy)
+
+
+@pytest.mark.parametrize("first", ["SELECT 1", "CREATE TEMPORARY TABLE mine (number integer)"])
+def test_nothing_is_taken_inside_a_savepoint_where_the_row_is_theirs(postgres, store, connection, first):
+    """What the transaction has locked already, it does not lock once more inside."""
+    token = take_within(store, connection, "a-1", owner="a").token
+    postgres.run(connection, "SAVEPOINT one")
+    postgres.run(connection, first)
+    with pytest.raises(SettingsError, match="before the savepoint"):
+        take_within(store, connection, "a-2", owner="a")
+    postgres.run(connection, "RELEASE SAVEPOINT one")
+    assert store.execute_within(connection, Fence(KEY, "a-1", token)) == Fenced(token)
+    assert store.execute_within(connection, Release(KEY, "a-1", token)) == Released()
+    postgres.run(connection, "SAVEPOINT one")
+    with pytest.raises(SettingsError, match="before the savepoint"):
+        take_within(store, connection, "b-1")
+    postgres.run(connection, "RELEASE SAVEPOINT one")
+    connection.commit()
+    assert isinstance(take(store, "c-1"), Granted)
 
 
 def test_a_release_that_is_undone_by_a_savepoint_leaves_the_lease(theirs, store, connection):

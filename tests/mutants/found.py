@@ -74,8 +74,8 @@ FOUND_MUTANTS = (
         "stores/sqlite/store.py",
         (
             (
-                "        return deciding.explain(",
-                "        with self._mutex:\n            pass\n        return deciding.explain(",
+                "        return glance(",
+                "        with self._mutex:\n            pass\n        return glance(",
             ),
         ),
         "tests/clients/test_fencing.py"

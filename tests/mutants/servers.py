@@ -19,6 +19,7 @@ SERVING = "stores/sql/serving.py"
 MANY = "stores/sql/many.py"
 SESSION = "stores/sql/session.py"
 WITHIN = "stores/sql/within.py"
+REHEARSING = "stores/sql/rehearsing.py"
 
 POSTGRES_PINNING = "stores/postgres/pinning.py"
 MYSQL_PINNING = "stores/mysql/pinning.py"
@@ -639,7 +640,7 @@ SERVER_MUTANTS = (
     Mutant(
         "servers: a release in a transaction hands over",
         "Fencing",
-        WITHIN,
+        REHEARSING,
         (
             (
                 "fenced or bool(row[14])",
@@ -769,7 +770,7 @@ SERVER_MUTANTS = (
         "mysql: who is refused by a moment is not told of the row",
         "Fencing",
         WITHIN,
-        (("lock.owner is not None and foreseen == Foreseen(None, sure=True)", "False"),),
+        (("        and foreseen == Foreseen(None, sure=True)\n", "        and False\n"),),
         THEIRS.format("a_try_that_is_too_late_by_a_moment_says_so_where_its_lock_stays"),
     ),
     Mutant(
@@ -790,8 +791,43 @@ SERVER_MUTANTS = (
         "postgres: a lock is taken in a savepoint",
         "P3, Fencing",
         POSTGRES,
-        (("SELECT xmin::text::bigint = txid_current() % 4294967296 FROM", "SELECT true FROM"),),
+        (("SELECT count(*) = 3 FROM pg_locks", "SELECT count(*) >= 3 FROM pg_locks"),),
         THEIRS.format("nothing_is_taken_inside_a_savepoint"),
+    ),
+    Mutant(
+        "postgres: what is refused in a savepoint keeps the row",
+        "P3, Fencing",
+        WITHIN,
+        (("        if nested or not done:\n", "        if not done:\n"),),
+        THEIRS.format("what_is_refused_inside_a_savepoint_leaves_nothing_behind[RELEASE SAVEPOINT one]"),
+    ),
+    Mutant(
+        "mysql: what a transaction has taken itself is somebody else's",
+        "Fencing",
+        WITHIN,
+        (("        and not run.changed_by_them\n", ""),),
+        THEIRS.format(
+            "what_a_transaction_has_taken_itself_is_busy_for_its_next_try[mariadb REPEATABLE READ]"
+        ),
+    ),
+    Mutant(
+        "servers: a lock and its holds are of two moments",
+        "P3, Fencing",
+        REHEARSING,
+        (
+            (
+                "            if run.is_of_one_moment():\n                return",
+                "            if True:\n                return",
+            ),
+        ),
+        THEIRS.format("a_lease_that_is_left_once_meanwhile_can_be_released[postgres]"),
+    ),
+    Mutant(
+        "servers: a lock that is as it was has the holds that were read",
+        "P3, Fencing",
+        REHEARSING,
+        (("return self._has_all and self._fetch", "return self._fetch"),),
+        THEIRS.format("a_lease_that_is_left_and_entered_meanwhile_can_be_released[postgres]"),
     ),
     Mutant(
         "mysql: a savepoint from before the first statement stays",
@@ -849,7 +885,7 @@ SERVER_MUTANTS = (
         "mysql: holds are locked by range",
         "Fencing",
         WITHIN,
-        (('(name == "read_holds" and not self._changed_by_them)', "False"),),
+        (('(name == "read_holds" and not self.changed_by_them)', "False"),),
         THEIRS.format(
             "what_is_done_to_one_key_in_a_transaction_makes_no_other_busy[mariadb REPEATABLE READ-left again]"
         ),

@@ -28,7 +28,7 @@ from holdfast.stores.mysql import calling, claiming, connecting, failing, galera
 from holdfast.stores.mysql.session import MySQLSession, Statement, log_refused
 from holdfast.stores.mysql.signals import SLEEP, Doorbell
 from holdfast.stores.pool import Pool
-from holdfast.stores.sql import Statements, within
+from holdfast.stores.sql import Statements, rehearsing, within
 from holdfast.stores.sql.callers import Caller
 from holdfast.stores.sql.options import ServerOptions, split_url
 from holdfast.stores.sql.run import Row
@@ -124,10 +124,10 @@ class MySQLStore(ServerStore):
             galera.check_caller(theirs, self._node)
         calling.check(theirs, request)
 
-    def foresee(self, theirs: Caller, request: Acquire | Release, rule: within.Rule) -> within.Foreseen:
+    def foresee(self, theirs: Caller, request: Acquire | Release, rule: rehearsing.Rule) -> within.Foreseen:
         """Rehearse a request by what is committed: what they see may be old, and to look may lock it."""
         for _ in range(GLANCES):
-            refused, is_row = within.rehearse(self._read, request, rule, self._level)
+            refused, is_row = rehearsing.rehearse(self._read, request, rule, self._level)
             # If they have changed the row themselves, it is locked.
             if refused is None or not is_row or self._fetch("lock_row_at_once", key=request.key):
                 return within.Foreseen(refused, sure=True)

@@ -366,13 +366,16 @@ SELECT CASE WHEN t.whole IN (l.xmin::text::bigint, l.xmax::text::bigint) THEN tr
   FROM holdfast_locks AS l, (SELECT txid_current() % 4294967296 AS whole) AS t
  WHERE l.lock_key = :key AND l.token = :token;
 
--- name: written_by_whole
--- In a caller's transaction: whether what was just written lasts as long as all of it, and is not a savepoint's.
-SELECT xmin::text::bigint = txid_current() % 4294967296 FROM holdfast_locks WHERE lock_key = :key;
-
 -- name: mark
 -- In a caller's transaction: what is locked from here on is unlocked again by back_to_mark, if it comes to nothing.
 SAVEPOINT holdfast;
+
+-- name: is_outermost
+-- Inside two marks: whether the caller has no savepoint, which could be rolled back. To write gives a number to the
+-- inner mark, and to all that it is inside of; each keeps its own locked until it ends. What is written is taken back.
+UPDATE holdfast_locks AS l SET claimed = claimed WHERE lock_key = :key
+RETURNING (SELECT count(*) = 3 FROM pg_locks WHERE locktype = 'transactionid' AND pid = pg_backend_pid()
+              AND mode = 'ExclusiveLock' AND l.lock_key IS NOT NULL);
 
 -- name: back_to_mark
 ROLLBACK TO SAVEPOINT holdfast;

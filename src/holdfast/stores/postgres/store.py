@@ -43,7 +43,7 @@ from holdfast.stores.postgres.session import (
     notification,
 )
 from holdfast.stores.postgres.signals import Notifications
-from holdfast.stores.sql import Statements, claiming, within
+from holdfast.stores.sql import Statements, claiming, rehearsing, within
 from holdfast.stores.sql.callers import Caller
 from holdfast.stores.sql.dealing import listed, wanted_as
 from holdfast.stores.sql.options import ServerOptions, split_url
@@ -158,12 +158,12 @@ class PostgresStore(ServerStore):
                 " somebody waits for it: use READ COMMITTED, or acquire before it and release after it"
             )
 
-    def foresee(self, theirs: Caller, request: Acquire | Release, rule: within.Rule) -> within.Foreseen:
+    def foresee(self, theirs: Caller, request: Acquire | Release, rule: rehearsing.Rule) -> within.Foreseen:
         # At READ COMMITTED they see what they have done themselves, and the newest there is beside it.
         def fetch(name: str, /, **parameters: Any) -> list[Row]:
             return theirs.execute(self.sql(name), parameters)
 
-        return within.Foreseen(within.rehearse(fetch, request, rule, self._level)[0], sure=True)
+        return within.Foreseen(rehearsing.rehearse(fetch, request, rule, self._level)[0], sure=True)
 
     def _signal_within(self, theirs: Caller, instance: str, signal: Signal) -> None:
         if instance:

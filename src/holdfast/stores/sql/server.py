@@ -50,7 +50,7 @@ from holdfast.core.requests import (
 from holdfast.stores.base import Awaits, Listener, StoreOptions, Traits, instant, micros, one_by_one
 from holdfast.stores.listening import Listening
 from holdfast.stores.pool import Pool
-from holdfast.stores.sql import access, deciding, feed, views, within
+from holdfast.stores.sql import access, deciding, feed, rehearsing, views, within
 from holdfast.stores.sql.callers import Caller, caller
 from holdfast.stores.sql.clustered import Clustered
 from holdfast.stores.sql.deadlock import Tables, end_circles
@@ -58,6 +58,7 @@ from holdfast.stores.sql.deciding import Acquired
 from holdfast.stores.sql.holds import is_plain
 from holdfast.stores.sql.probing import probe
 from holdfast.stores.sql.run import Row
+from holdfast.stores.sql.serving import Peek
 from holdfast.stores.sql.session import RowLocked, Session, Transaction
 
 A = TypeVar("A")
@@ -159,7 +160,7 @@ class ServerStore(Clustered, ABC):
 
     def explain(self, request: Fence, caller: Caller) -> NotHeld | None:
         """Say why a lease is not alive, by what is committed; None if it is."""
-        return self.use(lambda session: deciding.explain(self._look(session, request), request.token))
+        return self.use(lambda session: rehearsing.explain(Peek(session), request, self._level))
 
     def enter(self, theirs: Caller, request: Request[Any]) -> None:
         """Raise `SettingsError` if their transaction is of a kind that the request cannot be part of."""
@@ -168,7 +169,7 @@ class ServerStore(Clustered, ABC):
         """Raise `SettingsError` if nothing can be written at their isolation level."""
 
     @abstractmethod
-    def foresee(self, theirs: Caller, request: Acquire | Release, rule: within.Rule) -> within.Foreseen:
+    def foresee(self, theirs: Caller, request: Acquire | Release, rule: rehearsing.Rule) -> within.Foreseen:
         """Rehearse a request without a lock in their transaction."""
 
     def wait_for_row(self, key: str) -> None:

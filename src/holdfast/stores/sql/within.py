@@ -8,7 +8,6 @@ request is rehearsed first, by the same rules and without a lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast.core.data import data
@@ -19,8 +18,9 @@ from holdfast.errors import SettingsError
 from holdfast.stores.base import instant
 from holdfast.stores.sql import deciding, settling
 from holdfast.stores.sql.callers import Caller
+from holdfast.stores.sql.rehearsing import Rule, pinned
 from holdfast.stores.sql.row import LockRow, Post
-from holdfast.stores.sql.run import Fetch, Row
+from holdfast.stores.sql.run import Row
 from holdfast.stores.sql.session import Conflict, RowLocked
 
 ELSEWHERE = "the connection is to another database than the one that has the locks"
@@ -29,8 +29,9 @@ TOO_OLD = (
     " changed since. Begin it after acquiring, or use READ COMMITTED. After a failover: it is elsewhere"
 )
 NESTED = (
-    "this would end with ROLLBACK TO SAVEPOINT, while the transaction goes on without it. Do it before the"
-    " savepoint: outside of begin_nested(), a transaction() in a transaction(), or an inner atomic()"
+    "this is inside a savepoint: ROLLBACK TO SAVEPOINT would undo it while the transaction goes on. Do it"
+    " before the savepoint: outside of begin_nested(), a transaction() in a transaction(), or an inner"
+    " atomic()"
 )
 NO_OUTCOME = "the outcome of an operation cannot be part of a transaction: commit first, then tell it"
 ONLY_PLAIN = "only a plain exclusive lock can be acquired as part of a transaction"
@@ -41,8 +42,6 @@ TAKEN_MEANWHILE = (
 
 # What nobody can change while the row is locked, and their transaction does not change itself.
 _FROM_OUTSIDE = {"read_lock", "queue_head", "find_ticket", "all_tickets", "live_instances", "tickets_before"}
-
-Rule = Callable[[LockRow], Any]
 
 
 @data
@@ -97,25 +96,6 @@ class Home(Protocol):
         """Return what tells our tables from all others."""
 
 
-class Rehearsal:
-    """Runs the statements that read, and none of those that write."""
-
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-
-    def __call__(self, name: str, /, **parameters: Any) -> list[Row]:
-        """Run a statement that reads."""
-        return self._fetch(name, **parameters)
-
-    def later(self, name: str, /, **parameters: Any) -> None:
-        """Change nothing."""
-
-    def lock(self, key: str, attempt: str, now: int | None) -> Row:
-        """Read a key."""
-        row = self._fetch("read_lock", key=key, attempt=attempt, now=now)[0]
-        return _pinned(row)
-
-
 class Within:
     """Runs named statements in a caller's transaction."""
 
@@ -123,7 +103,7 @@ class Within:
         self._caller = caller
         self._home = home
         self._patient = patient
-        self._changed_by_them = False
+        self.changed_by_them = False  # known only where reads may be old
         self._held: list[str] = []  # the attempts that the table of holds has
 
     def __call__(self, name: str, /, **parameters: Any) -> list[Row]:
@@ -137,7 +117,7 @@ class Within:
         if self._home.reads_may_be_old:
             # Where they have changed the key themselves, only a look that locks shows both that and what
             # others have committed; and it locks the gaps beside it.
-            if name in _FROM_OUTSIDE or (name == "read_holds" and not self._changed_by_them):
+            if name in _FROM_OUTSIDE or (name == "read_holds" and not self.changed_by_them):
                 return self._home.look(name, **parameters)
             if name == "read_holds":
                 return self._caller.execute(f"{self._home.sql(name)} FOR UPDATE", parameters)
@@ -162,19 +142,14 @@ class Within:
         if not self._home.reads_may_be_old:
             probe = self("probe_pin", key=key)
             row = self("read_lock", key=key, attempt=attempt, now=now)[0]
-            return _pinned(row, fenced=not probe)
+            return pinned(row, fenced=not probe)
         (newest,) = self("newest_row", key=key)  # with what their transaction has changed about it
         probe = self("probe_token", key=key, token=newest[0])
         row = self("read_lock", key=key, attempt=attempt, now=now)[0]
         events = row[16] if newest[13] is None else newest[13]
         seen = (*newest[:13], events, newest[14])
-        self._changed_by_them = seen != row[3:18]
-        return _pinned((*row[:3], *seen, *row[18:]), fenced=not probe)
-
-
-def _pinned(row: Row, *, fenced: bool = False) -> Row:
-    """Return a row of *read_lock* as pinned if it is fenced, or if anybody waits: nothing is handed over."""
-    return (row[0], fenced or bool(row[14]), *row[2:])
+        self.changed_by_them = seen != row[3:18]
+        return pinned((*row[:3], *seen, *row[18:]), fenced=not probe)
 
 
 def check_nesting(connection: Any, request: Request[Any], home: Home) -> None:
@@ -227,36 +202,40 @@ def _change(caller: Caller, request: Acquire | Release, home: Home, level: Histo
     answer = rule(lock)
     done = isinstance(answer, Granted | Released)
     if home.can_unlock:
-        if not done:
+        nested = done and not releasing and _is_nested(run, request.key)
+        if nested or not done:
             run("back_to_mark")
         run("forget_mark")
-    elif not done and not releasing and lock.owner is not None and foreseen == Foreseen(None, sure=True):
+        if nested:
+            raise SettingsError(NESTED)
+    elif (
+        not done
+        and not releasing
+        and lock.owner is not None
+        and not run.changed_by_them
+        and foreseen == Foreseen(None, sure=True)
+    ):
         raise Conflict(TAKEN_MEANWHILE.format(key=request.key))
     if not done:
         return answer, []
     if releasing:
         settling.call_head(lock)
-    if (
-        lock.write()
-        and home.can_unlock
-        and not releasing
-        and not run("written_by_whole", key=request.key)[0][0]
-    ):
-        raise SettingsError(NESTED)
+    lock.write()
     return answer, post
+
+
+def _is_nested(run: Within, key: str) -> bool:
+    run("mark")
+    outermost = run("is_outermost", key=key)[0][0]
+    run("back_to_mark")
+    run("forget_mark")
+    return not outermost
 
 
 def _rule(request: Acquire | Release) -> Rule:
     if isinstance(request, Release):
         return lambda lock: deciding.release(lock, request)
     return lambda lock: deciding.acquire(lock, request)
-
-
-def rehearse(fetch: Fetch, request: Acquire | Release, rule: Rule, level: HistoryLevel) -> tuple[Any, bool]:
-    """Return what a request is refused with by a plain look, or None; and whether the key has a row."""
-    lock = LockRow(Rehearsal(fetch), request.key, instant(request.now), level, [], request.attempt)
-    answer = rule(lock)
-    return None if isinstance(answer, Granted | Released) else answer, lock.is_row
 
 
 def fence(caller: Caller, request: Fence, home: Home) -> Fenced | NotHeld:

@@ -20,12 +20,14 @@ PATIENCE = 0.01  # for whoever writes: a request of ours is done by then, and a 
 
 
 def glance(path: Path, look: Callable[[Fetch], T], *, alone: bool = False) -> T:
-    """Return what *look* finds. *alone*: nobody writes meanwhile, the caller included; else it raises."""
+    """Return what *look* finds, all of it as of one moment.
+
+    *alone*: nobody writes meanwhile, the caller included; else it raises.
+    """
 
     def fetch(name: str, /, **parameters: Any) -> list[Row]:
         return connection.execute(SQL[name], parameters).fetchall()
 
     with closing(sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)) as connection:
-        if alone:
-            connection.execute("BEGIN IMMEDIATE")
+        connection.execute("BEGIN IMMEDIATE" if alone else "BEGIN")
         return look(fetch)

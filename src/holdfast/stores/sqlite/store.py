@@ -52,7 +52,7 @@ from holdfast.core.requests import (
     Withdrawn,
 )
 from holdfast.stores.base import READS, Awaits, Listener, StoreOptions, Traits, instant, micros, one_by_one
-from holdfast.stores.sql import access, deciding, feed, views, within
+from holdfast.stores.sql import access, deciding, feed, rehearsing, views, within
 from holdfast.stores.sql.callers import Caller, caller
 from holdfast.stores.sql.deadlock import Tables, end_circles
 from holdfast.stores.sql.dealing import Decide
@@ -224,13 +224,7 @@ class SQLiteStore:
     def explain(self, request: Fence, caller: Caller) -> NotHeld | None:
         """Say why a lease is not alive, by what is committed; None if it is."""
         self.store_id()
-
-        def look(fetch: Fetch) -> NotHeld | None:
-            now = instant(request.now)
-            lock = LockRow(within.Rehearsal(fetch), request.key, now, self._level, [], request.attempt)
-            return deciding.explain(lock, request.token)
-
-        return glance(self._database.path, look)
+        return glance(self._database.path, lambda fetch: rehearsing.explain(fetch, request, self._level))
 
     def enter(self, caller: Caller, request: Request[Any]) -> None:
         """Be part of any transaction."""
@@ -238,12 +232,12 @@ class SQLiteStore:
     def check_level(self, level: Row) -> None:
         """Be content: there is one level."""
 
-    def foresee(self, caller: Caller, request: Acquire | Release, rule: within.Rule) -> within.Foreseen:
+    def foresee(self, caller: Caller, request: Acquire | Release, rule: rehearsing.Rule) -> within.Foreseen:
         """Rehearse a request while nobody writes: then they have not changed anything either."""
         try:
             refused, _ = glance(
                 self._database.path,
-                lambda fetch: within.rehearse(fetch, request, rule, self._level),
+                lambda fetch: rehearsing.rehearse(fetch, request, rule, self._level),
                 alone=True,
             )
         except sqlite3.OperationalError:  # somebody writes, maybe they
