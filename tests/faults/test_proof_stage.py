@@ -318,13 +318,14 @@ def test_nothing_is_granted_before_it_is_on_the_disk(
 
 def test_a_store_outlives_a_disk_that_fails(stage: Stage, served: Holdfast) -> None:
     needs(stage, "failing fsync")
-    token = served.acquire("plain:4", owner="before", ttl=600).token
+    lease = served.acquire("plain:4", owner="before", ttl=600)
     stage.fail_fsync(True)
     with pytest.raises(HoldfastError):
         served.acquire("plain:5", ttl=30, timeout=1)
     stage.fail_fsync(False)
     stage.revive()
-    assert served.acquire("plain:4", owner="before", ttl=600, timeout=PATIENCE).token == token
+    again = served.acquire("plain:4", owner="before", ttl=600, timeout=PATIENCE)
+    assert again.token == lease.token
 
 
 def test_a_full_disk_takes_no_more_grants(stage: Stage, served: Holdfast) -> None:
@@ -351,11 +352,11 @@ def test_a_cut_of_the_power_takes_nothing_that_was_acknowledged(stage: Stage, se
         assert stage.can("power cut") is not None
         return
     needs(stage, "power cut")
-    token = served.acquire("plain:7", ttl=30).token
+    lease = served.acquire("plain:7", ttl=30)
     copy = stage.cut_power()
     with closing(sqlite3.connect(copy)) as file:
         query = "SELECT token FROM holdfast_locks WHERE lock_key = 'plain:7'"
-        assert file.execute(query).fetchall() == [(token,)]
+        assert file.execute(query).fetchall() == [(lease.token,)]
     assert stage.disk is not None
     stage.disk.discard(copy)
     assert not copy.parent.exists()
