@@ -62,7 +62,10 @@ def test_planting_changes_one_copy_and_no_other(tmp_path: Path) -> None:
     assert not source.exists()
 
 
-def test_a_check_that_passes_catches_nothing_and_one_that_does_not_run_is_no_check(tmp_path: Path) -> None:
+def test_a_check_that_passes_catches_nothing_and_one_that_does_not_run_is_no_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--an-option=of-a-plugin")  # of the run that this test is part of
     healthy, lender = copy(tmp_path), Lender()
     fine = "tests/unit/test_backoff.py"
     assert run_tests(healthy, [fine], lender) is None

@@ -133,6 +133,7 @@ def check(
     os.dup2(output, 2)
     os.chdir(cwd)
     os.environ.update(environment, PYTHONPATH=source, **{PYTEST_LOADS_NOTHING_ELSE: "1"})
+    os.environ.pop("PYTEST_ADDOPTS", None)  # they may be for a plugin that is not loaded here
     sys.path[:1] = ["", source]
     holdfast: Any = importlib.import_module("holdfast")
     assert holdfast.__file__.startswith(source), "not the copy"
