@@ -21,7 +21,8 @@ from holdfast.core.requests import Request
 PATIENCE = 30.0  # seconds until a test gives up on something that should happen at once
 
 # Short enough for tests in which a signal is lost or somebody dies, long enough for a loaded machine.
-QUICK = Settings(heartbeat=0.2, claim=1.0, patience=2.0)
+# Renewals come early: a keeper that has to wait for the processor still comes in time.
+QUICK = Settings(heartbeat=0.2, claim=1.0, patience=2.0, renew_at=0.4)
 
 
 def eventually(true: Callable[[], Any], what: str = "", *, within: float = PATIENCE) -> Any:
@@ -31,6 +32,12 @@ def eventually(true: Callable[[], Any], what: str = "", *, within: float = PATIE
         assert time.monotonic() < deadline, f"never: {what or true}"
         time.sleep(0.002)
     return answer
+
+
+def until_renewed(lease: Any) -> None:
+    """Wait for the next renewal."""
+    before = lease._kept.trusted_until
+    eventually(lambda: lease._kept.trusted_until > before, f"{lease!r} renewed")
 
 
 def is_reachable(locks: Any) -> bool:

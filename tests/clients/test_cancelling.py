@@ -263,7 +263,7 @@ def test_a_body_that_blocks_the_loop_keeps_its_lease(play: Callable[..., None]) 
 
     async def scenario(locks: AsyncHoldfast) -> None:
         spy = Spy(locks)
-        async with locks.hold("nightly", ttl=0.5) as lease:
+        async with locks.hold("nightly", ttl=2) as lease:
             while spy.count(Renew) < 3:
                 pass
             lease.check()

@@ -301,7 +301,7 @@ def test_members_can_be_watched(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"heartbeat": 60, "ttl": 90}, "heartbeat 60 s < renewal 54 s < ttl 90 s"),
+        ({"heartbeat": 60, "ttl": 90}, "heartbeat 60 s < renewal 36 s < ttl 90 s"),
         ({"heartbeat": "often"}, "heartbeat is 'often'"),
         ({"ttl": 0}, "ttl is 0 s"),
         ({"capacity": 0}, "capacity is 0; it must be a whole number"),

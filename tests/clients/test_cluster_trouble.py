@@ -435,7 +435,7 @@ def test_the_writes_of_who_was_paused_are_refused(file: str) -> None:
     ):
         connection.execute("CREATE TABLE orders (id INTEGER)")
         instance = paused.join(**MORTAL)
-        work = instance.assign("workflow:1", ttl=0.5)
+        work = instance.assign("workflow:1", ttl=2)
         connection.execute("BEGIN IMMEDIATE")
         work.fence(connection)
         connection.execute("INSERT INTO orders VALUES (1)")

@@ -33,7 +33,7 @@ from holdfast.core.requests import Fence
 from holdfast.core.requests import NotHeld as Unheld
 from holdfast.stores import _BUILT_IN
 from holdfast.stores.sql.options import split_url
-from tests.clients.support import QUICK, eventually
+from tests.clients.support import QUICK, eventually, until_renewed
 
 STORES = ["sqlite", "postgres", *(["mariadb"] if "mysql" in _BUILT_IN else [])]
 
@@ -179,10 +179,10 @@ def test_the_block_may_end_before_the_transaction_that_releases(locks, connectio
 
 
 def test_a_release_that_is_rolled_back_leaves_the_lease_in_our_hands(locks, connection):
-    lease = locks.acquire("account:7", ttl=0.6)
+    lease = locks.acquire("account:7", ttl=2)
     lease.release(within=connection)
     connection.rollback()
-    time.sleep(0.8)  # it was renewed meanwhile
+    until_renewed(lease)
     lease.check()
     lease.release()
     assert locks.inspect("account:7").state == "free"
@@ -200,11 +200,11 @@ def test_a_lease_that_was_released_with_a_commit_ends_without_a_word(locks, conn
 
 def test_a_lock_can_be_taken_with_the_commit(place, locks, connection):
     """R9: lock and data in one transaction."""
-    lease = locks.acquire("account:7", within=connection, ttl=0.5)
+    lease = locks.acquire("account:7", within=connection, ttl=2)
     place.run(connection, "UPDATE account SET balance = 7")
     connection.commit()
     assert locks.inspect("account:7").holder.token == lease.token
-    time.sleep(0.7)  # it is renewed as any other
+    until_renewed(lease)  # as any other
     lease.check()
     lease.release()
 
@@ -390,9 +390,9 @@ def test_asyncio_drivers_can_fence_as_well(postgres_locks):
             AsyncHoldfast(postgres_locks, settings=QUICK) as locks,
             await psycopg.AsyncConnection.connect(plain) as connection,
         ):
-            async with locks.hold("account:7", ttl=1) as lease:
+            async with locks.hold("account:7", ttl=2) as lease:
                 await lease.fence(connection)
-                await asyncio.sleep(1.2)  # renewed meanwhile
+                await asyncio.to_thread(until_renewed, lease)
                 await connection.commit()
                 async with engine.begin() as other:
                     await lease.fence(other)

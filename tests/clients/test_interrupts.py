@@ -211,7 +211,7 @@ def test_what_somebody_can_reach_is_kept(url: str) -> None:
 
 def test_an_interrupt_while_the_keeper_is_woken_does_not_put_it_to_sleep_for_ever() -> None:
     """If it is interrupted, `Condition.notify` may not know whom it has woken, and next time wakes nobody."""
-    with Holdfast("memory://", settings=Settings(sweep_every=None)) as locks:
+    with Holdfast("memory://", settings=Settings(sweep_every=None, renew_at=0.1)) as locks:
         locks.acquire("first").release()
         for number in itertools.count(1):
             asleep(locks)
@@ -220,7 +220,7 @@ def test_an_interrupt_while_the_keeper_is_woken_does_not_put_it_to_sleep_for_eve
                 break
             if woken:
                 eventually(lambda: AWAKE < locks._keeping._wake_at < math.inf, "it sleeps again")
-            lease = locks.acquire("nightly", ttl=1.0)
+            lease = locks.acquire("nightly", ttl=3.0)
             before = lease._kept.trusted_until
             eventually(lambda lease=lease, before=before: lease._kept.trusted_until > before, within=10.0)
             lease.release()

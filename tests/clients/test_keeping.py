@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Settings
+from holdfast.core.data import replace
 from holdfast.core.requests import Renew, Sweep
 from tests.clients.support import QUICK, Spy, Stage, eventually
 
@@ -20,9 +21,9 @@ def renewals(spy: Spy) -> list[Renew]:
 def test_a_lease_is_renewed_for_as_long_as_it_is_held(stage: Stage) -> None:
     """And its holder trusts it further with every renewal."""
     spy = Spy(stage.locks)
-    lease = stage.call(stage.locks.acquire, "nightly", ttl=0.6)
+    lease = stage.call(stage.locks.acquire, "nightly", ttl=2.0)
     started = lease._kept.trusted_until
-    eventually(lambda: lease._kept.trusted_until > started + 1.2)
+    eventually(lambda: lease._kept.trusted_until > started + 2.0)
     assert spy.count(Renew) >= 3
     lease.check()
     assert stage.actor("other").call(stage.locks.try_acquire, "nightly") is None
@@ -31,7 +32,7 @@ def test_a_lease_is_renewed_for_as_long_as_it_is_held(stage: Stage) -> None:
 
 def test_fifty_leases_travel_in_few_requests(stage: Stage) -> None:
     spy = Spy(stage.locks)
-    leases = [stage.call(stage.locks.acquire, f"key-{n:02}", ttl=2.0) for n in range(50)]
+    leases = [stage.call(stage.locks.acquire, f"key-{n:02}", ttl=4.0) for n in range(50)]
     eventually(lambda: all(lease._kept.trusted_until > lease._kept.grant.trusted_until for lease in leases))
     assert sum(len(request.leases) for request in renewals(spy)) >= 50
     assert len(renewals(spy)) <= 10
@@ -74,7 +75,7 @@ def test_a_short_lease_among_long_ones_is_renewed_in_time(stage: Stage) -> None:
     """The keeper sleeps until the long one is due, and has to be woken for the short one."""
     long = stage.call(stage.locks.acquire, "long", ttl=600)
     eventually(lambda: 0 < stage.locks._keeping._wake_at < math.inf)
-    short = stage.call(stage.locks.acquire, "short", ttl=0.5)
+    short = stage.call(stage.locks.acquire, "short", ttl=2.0)
     started = short._kept.trusted_until
     eventually(lambda: short._kept.trusted_until > started)
     short.check()
@@ -115,28 +116,28 @@ def test_the_settings_of_a_client_hold_for_its_locks(url: str) -> None:
 
 
 def test_the_store_is_swept_while_something_is_held(stage: Stage) -> None:
-    locks = stage.client(settings=Settings(sweep_every=0.1, heartbeat=0.2, claim=1, patience=2))
+    locks = stage.client(settings=replace(QUICK, sweep_every=0.1))
     spy = Spy(locks)
-    lease = stage.call(locks.acquire, "nightly", ttl=0.4)
+    lease = stage.call(locks.acquire, "nightly", ttl=2.0)
     eventually(lambda: spy.count(Sweep) >= 2)
     lease.check()
     stage.call(lease.release)
 
 
 def test_a_sweep_that_fails_costs_no_lease(stage: Stage) -> None:
-    locks = stage.client(settings=Settings(sweep_every=0.1, heartbeat=0.2, claim=1, patience=2))
+    locks = stage.client(settings=replace(QUICK, sweep_every=0.1))
     spy = Spy(locks)
     spy.fail(Sweep, lambda: RuntimeError("no"))
-    lease = stage.call(locks.acquire, "nightly", ttl=0.4)
+    lease = stage.call(locks.acquire, "nightly", ttl=2.0)
     eventually(lambda: spy.count(Sweep) >= 2 and spy.count(Renew) >= 2)
     lease.check()
     stage.call(lease.release)
 
 
 def test_sweeping_can_be_switched_off(stage: Stage) -> None:
-    locks = stage.client(settings=Settings(sweep_every=None))
+    locks = stage.client(settings=replace(QUICK, sweep_every=None))
     spy = Spy(locks)
-    lease = stage.call(locks.acquire, "nightly", ttl=0.3)
+    lease = stage.call(locks.acquire, "nightly", ttl=1.0)
     eventually(lambda: spy.count(Renew) >= 3)
     assert spy.count(Sweep) == 0
     stage.call(lease.release)

@@ -117,7 +117,7 @@ def test_a_store_that_cannot_be_reached_costs_the_lease_at_its_deadline_and_not_
 ) -> None:
     """An error is not a loss. OSError stands for what a third party's store may raise by mistake."""
     spy, told = Spy(stage.locks), Listener()
-    lease = stage.call(stage.locks.acquire, "nightly", ttl=0.8, on_lost=told)
+    lease = stage.call(stage.locks.acquire, "nightly", ttl=1.5, on_lost=told)
     spy.fail(Renew, lambda: error("the cable is out"))
     eventually(lambda: spy.count(Renew) >= 2)
     assert lease.held
@@ -134,7 +134,7 @@ def test_a_store_that_cannot_be_reached_costs_the_lease_at_its_deadline_and_not_
 
 def test_a_store_that_comes_back_in_time_costs_nothing(stage: Stage) -> None:
     spy = Spy(stage.locks)
-    lease = stage.call(stage.locks.acquire, "nightly", ttl=1.5)
+    lease = stage.call(stage.locks.acquire, "nightly", ttl=3)
     spy.fail(Renew, lambda: StoreUnavailable("a hiccup"))
     eventually(lambda: spy.count(Renew) >= 2)
     spy.heal()
@@ -207,7 +207,7 @@ def test_a_grant_whose_answer_was_lost_is_asked_for_again(stage: Stage) -> None:
 
 def test_max_hold_ends_a_lease_however_often_it_is_renewed(stage: Stage) -> None:
     spy, told = Spy(stage.locks), Listener()
-    lease = stage.call(stage.locks.acquire, "nightly", ttl=0.4, max_hold=1.0, on_lost=told)
+    lease = stage.call(stage.locks.acquire, "nightly", ttl=1.0, max_hold=2.0, on_lost=told)
     assert told.wait().reason == "max_hold reached"
     assert spy.count(Renew) >= 1
     check_lost(lease, "max_hold reached")

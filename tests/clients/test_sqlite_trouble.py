@@ -434,8 +434,8 @@ def test_reading_takes_no_turn_at_the_connection_that_writes(
 def test_a_lease_outlives_a_writer_that_takes_long(tmp_path: Path) -> None:
     """Renewals fail and are tried again; an error is not a loss."""
     path = tmp_path / "locks.db"
-    with Holdfast(url_of(path, 0.05)) as locks:
-        lease = locks.acquire("nightly", ttl=2.0)
+    with Holdfast(url_of(path, 0.05), settings=QUICK) as locks:
+        lease = locks.acquire("nightly", ttl=4.0)
         with another_writer(path) as end:
             eventually(lambda: lease._kept.failures >= 1)
             end()

@@ -118,6 +118,6 @@ def test_an_interrupt_while_a_fork_waits_for_a_store_leaves_forking_possible(url
 def test_a_grant_that_was_too_slow_to_be_trusted_is_not_entered(url):
     """Nobody can write for longer than the ttl; being inside must mean to hold it."""
     with Holdfast(url) as locks, nobody_can_write(url) as go_on:
-        threading.Timer(0.5, go_on).start()
-        with locks.hold("nightly", ttl=0.3) as lease:
+        threading.Timer(1.5, go_on).start()
+        with locks.hold("nightly", ttl=1) as lease:
             assert lease.held

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -54,10 +55,13 @@ def test_fifty_threads_share_four_connections(url: str) -> None:
     """Everybody is served, and keepers renew past the crowd."""
     inside, most, tokens = set[int](), [0], list[int]()
     with Holdfast(f"{url}&pool_size=4", settings=QUICK) as locks:
-        kept = locks.acquire("kept", ttl=1)
+        kept = locks.acquire("kept", ttl=5)
+        before = kept._kept.trusted_until
 
         def work(n: int) -> None:
-            for turn in range(3):
+            for turn in itertools.count():
+                if turn >= 3 and kept._kept.trusted_until > before:
+                    return
                 with locks.hold("nightly", timeout=PATIENCE) as lease, locks.hold(f"{n}-{turn}"):
                     assert not inside
                     inside.add(n)
@@ -69,7 +73,7 @@ def test_fifty_threads_share_four_connections(url: str) -> None:
             list(crowd.map(work, range(50)))
         kept.check()
     assert tokens == sorted(set(tokens))
-    assert len(tokens) == 150
+    assert len(tokens) >= 150
     assert most[0] <= 5  # and one for a renewal that could not wait
 
 
@@ -108,7 +112,7 @@ def test_a_client_that_cannot_get_another_connection_waits_for_one(postgres: Pos
     """The server is full: requests of a running client are tried again, and its listener does without."""
     url = with_tables(postgres.create_database())
     with Holdfast(url, settings=QUICK) as locks:
-        lease = locks.acquire("nightly", ttl=1)
+        lease = locks.acquire("nightly", ttl=5)
         crowd = []
         while client := _try_to_open(f"{url}&pool_size=1&signals=off"):
             crowd.append(client)
