@@ -97,7 +97,7 @@ def test_a_time_that_is_none_is_refused(stage: Stage, bad: str) -> None:
     [
         ({"ttl": 0}, "ttl is 0 s, and not longer than the margin"),
         ({"ttl": 0.02}, "not longer than the margin of 0.0202 s"),
-        ({"ttl": 0.04}, "would be renewed after 0.024 s, when it is not trusted any more"),
+        ({"ttl": 0.03}, "would be renewed after 0.012 s, when it is not trusted any more"),
         ({"ttl": 86400 * 367}, "at most"),
         ({"max_hold": 0.01}, "not longer than the margin"),
         ({"limit": 0}, "limit is 0"),

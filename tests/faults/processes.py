@@ -18,7 +18,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -104,6 +104,7 @@ class Worker:
         settings: str = SETTINGS,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        self._url = url
         self.process = subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(MAIN), url, settings],
             stdin=subprocess.PIPE,
@@ -190,9 +191,16 @@ class Worker:
         self.process.wait(PATIENCE)
 
     def stop(self) -> None:
-        """Stop it in the middle of whatever it does, and see it stopped."""
-        self.send(signal.SIGSTOP)
-        self.until_stopped()
+        """Stop it in the middle of whatever it does, and see it stopped.
+
+        But not while it writes to a file: SQLite would keep everybody out until it goes on.
+        """
+        while True:
+            self.send(signal.SIGSTOP)
+            self.until_stopped()
+            if can_be_written(self._url):
+                return
+            self.go_on()
 
     def until_stopped(self) -> None:
         eventually(lambda: _state(self.pid) == "T")
@@ -290,6 +298,19 @@ class House:
         for worker in self._workers:
             worker.close()
         self.locks.close()
+
+
+def can_be_written(url: str) -> bool:
+    """Tell whether somebody else can write; only of SQLite's files, where one transaction has all of it."""
+    if not url.startswith("sqlite:///"):
+        return True
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=1)) as file:
+        try:
+            file.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:  # locked
+            return False
+        file.execute("ROLLBACK")
+    return True
 
 
 @contextmanager
