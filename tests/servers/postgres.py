@@ -119,6 +119,11 @@ class PostgresServer(Server):
         loaded = self.execute("SELECT pg_conf_load_time()")
         self._signal_reload()
         self._wait_for(f"SELECT pg_conf_load_time() > '{loaded[0][0].isoformat()}'")
+        if "synchronous_standby_names" in settings:
+            # Commits wait when the checkpointer has loaded the settings, too. It has when it makes the second
+            # of two checkpoints: the first may have begun before.
+            for _ in range(2):
+                self.execute("CHECKPOINT")
 
     def standby(self, *, synchronous: bool = False) -> PostgresServer:
         """Start a streaming replica, and return when it streams.
