@@ -68,7 +68,9 @@ def mounted(folder: Path, options: str) -> Iterator[Path]:
 
 
 def remount(folder: Path, options: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{options}", str(folder)], check=True)
+    """Change how it is mounted. What was closed a moment ago may keep it busy for another one."""
+    command = ["mount", "-o", f"remount,{options}", str(folder)]
+    eventually(lambda: subprocess.run(command, capture_output=True).returncode == 0, f"remounted {options}")
 
 
 # A path that leads nowhere.

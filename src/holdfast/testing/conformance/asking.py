@@ -273,10 +273,17 @@ class Asker(ClusterAsker):
         return sorted((signal.kind, signal.attempt) for signal in self.full_signals())
 
     def full_signals(self) -> tuple[Signal, ...]:
-        """Return the signals since the last call."""
-        signals = tuple(self._signals)
-        self._signals.clear()
-        return signals
+        """Return the signals since the last call.
+
+        What somebody was granted a store may tell it again, until it has come for it: that is one signal.
+        """
+        told = tuple(self._signals)
+        del self._signals[: len(told)]  # a listener may add another one at this moment
+        signals: list[Signal] = []
+        for signal in told:
+            if signal.kind != "granted" or signal not in signals:
+                signals.append(signal)
+        return tuple(signals)
 
 
 class AsyncAdapter:
