@@ -39,6 +39,7 @@ from holdfast.stores import _BUILT_IN, open_store
 from holdfast.stores.base import Store, StoreOptions
 from holdfast.stores.sql import holds
 from holdfast.stores.sql.options import split_url
+from holdfast.stores.sqlite import glancing
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT
 
 KEY = "nightly"
@@ -66,6 +67,8 @@ def theirs_at(name: str, level: str, url: str, folder: Path) -> Theirs:
         file = folder / "locks.db"
 
         def connect_file() -> Any:
+            if level == "by itself":  # as sqlite3 does it: before the first statement that writes
+                return sqlite3.connect(file, timeout=0.3)
             connection = sqlite3.connect(file, timeout=0.3, isolation_level=None)
             connection.execute("BEGIN")
             return connection
@@ -224,22 +227,78 @@ def test_a_try_that_is_too_late_by_a_moment_leaves_nothing_locked(postgres, stor
     assert renew(store, "a-1", tokens[0]) == "renewed"
 
 
-def test_a_try_that_is_too_late_by_a_moment_says_so_where_its_lock_stays(
-    mariadb, store, connection, monkeypatch
+@pytest.mark.parametrize("at_all_levels", ["sqlite", "sqlite by itself", *MARIADB], indirect=True)
+@pytest.mark.parametrize("what", ["acquire", "release"])
+def test_what_is_too_late_by_a_moment_says_so_where_its_lock_stays(
+    at_all_levels, store, connection, monkeypatch, what
 ):
-    """InnoDB does not unlock a row before the transaction ends. So the caller has to hear of it."""
+    """InnoDB and SQLite unlock nothing before the transaction ends. So the caller has to hear of it."""
     first = take(store, "x-1").token
-    store.execute(Release(KEY, "x-1", first))
     foresee = type(store).foresee
+    if what == "acquire":
+        store.execute(Release(KEY, "x-1", first))
 
     def slow(*arguments: Any) -> Any:
         seen = foresee(*arguments)
+        if what == "release":
+            store.execute(Break(KEY, reason="stuck", by="olga"))
         take(store, "a-1")
         return seen
 
     monkeypatch.setattr(type(store), "foresee", slow)
+    late = Release(KEY, "x-1", first) if what == "release" else Acquire(KEY, "b-1", "b-1", 60.0, CLIENT)
     with pytest.raises(StoreUnavailable, match="roll back"):
-        take_within(store, connection, "b-1")
+        store.execute_within(connection, late)
+
+
+@pytest.mark.parametrize("what", ["acquire", "release"])
+def test_what_is_refused_after_another_transaction_leaves_nothing_locked(
+    at_all_levels, store, connection, monkeypatch, what
+):
+    """Somebody else's transaction has the key, or all of the file, and ends while we wait for it."""
+    token = take(store, "a-1", owner="a").token
+    with closing(at_all_levels.connect()) as other:
+        assert isinstance(take_within(store, other, "a-2", owner="a"), Granted)
+
+        write_at_once = glancing._write_at_once
+
+        def write_in_vain(theirs: Any) -> None:
+            try:
+                write_at_once(theirs)
+            finally:
+                other.rollback()
+
+        monkeypatch.setattr(glancing, "_write_at_once", write_in_vain)
+        monkeypatch.setattr(type(store), "wait_for_row", lambda *_: other.rollback())
+        if what == "acquire":
+            assert isinstance(take_within(store, connection, "b-1"), Busy)
+        else:
+            assert isinstance(store.execute_within(connection, Release(KEY, "z-1", token)), NotHeld)
+        other.rollback()  # PostgreSQL does not wait for it
+        assert renew(store, "a-1", token) == "renewed"
+
+
+def test_who_becomes_the_writer_of_the_file_while_it_is_looked_at_is_told(tmp_path, monkeypatch):
+    """SQLite does not say who writes: it was somebody else, who has just committed."""
+    theirs = theirs_at("sqlite", "by itself", "", tmp_path)
+    with (
+        closing(open_store(theirs.url, StoreOptions(CLIENT))) as store,
+        closing(theirs.connect()) as other,
+        closing(theirs.connect()) as connection,
+    ):
+        store.open()
+        assert isinstance(take_within(store, other, "a-1"), Granted)
+        write_at_once = glancing._write_at_once
+
+        def write_later(theirs: Any) -> None:
+            other.commit()
+            write_at_once(theirs)
+
+        monkeypatch.setattr(glancing, "_write_at_once", write_later)
+        with pytest.raises(StoreUnavailable, match="roll back"):
+            take_within(store, connection, "b-1")
+        connection.rollback()
+        assert isinstance(take_within(store, connection, "b-1"), Busy)
 
 
 def test_a_try_in_a_transaction_does_not_wait_for_another_transaction(servers, store, connection):
@@ -269,6 +328,18 @@ def test_what_a_transaction_has_taken_itself_is_busy_for_its_next_try(theirs, st
     assert isinstance(granted, Granted)
     assert isinstance(take_within(store, connection, "b-1"), Busy)
     assert store.execute_within(connection, Release(KEY, "a-1", granted.token)) == Released()
+
+
+def test_all_holds_are_counted_whatever_the_limit_of_the_caller_is(mariadb, store, connection):
+    """Only as many as sql_select_limit were seen: a lock with two holds left was free for somebody else."""
+    mariadb.run(connection, "SET SESSION sql_select_limit = 1")
+    token = take_within(store, connection, "a-1", owner="a").token
+    for attempt in ("a-2", "a-3"):
+        assert isinstance(take_within(store, connection, attempt, owner="a"), Granted)
+    assert store.execute_within(connection, Release(KEY, "a-1", token)) == Released(2)
+    connection.commit()
+    assert isinstance(take(store, "b-1"), Busy)
+    assert [renew(store, attempt, token) for attempt in ("a-2", "a-3")] == ["renewed", "renewed"]
 
 
 # What is seen without a lock is seen as of one moment.
@@ -400,11 +471,13 @@ def test_nothing_is_fenced_or_taken_in_a_nested_block_of_sqlalchemy(theirs, stor
     with engine.connect() as connection, Session(engine) as session:
         given = session if by == "session" else connection
         with given.begin(), given.begin_nested():
-            if theirs.name != "sqlite":  # where it holds
-                with pytest.raises(SettingsError, match="before the savepoint"):
-                    store.execute_within(given, Fence(KEY, "a-1", token))
+            with pytest.raises(SettingsError, match="before the savepoint"):
+                store.execute_within(given, Fence(KEY, "a-1", token))
             with pytest.raises(SettingsError, match="before the savepoint"):
                 take_within(store, given, "b-1", "another")
+            if theirs.name == "sqlite":  # where the end of the block is a commit, unless BEGIN came before it
+                with pytest.raises(SettingsError, match="before the savepoint"):
+                    store.execute_within(given, Release(KEY, "a-1", token))
             assert renew(store, "a-1", token) == "renewed"
         with given.begin():
             assert store.execute_within(given, Fence(KEY, "a-1", token)) == Fenced(token)

@@ -770,8 +770,49 @@ SERVER_MUTANTS = (
         "mysql: who is refused by a moment is not told of the row",
         "Fencing",
         WITHIN,
-        (("        and foreseen == Foreseen(None, sure=True)\n", "        and False\n"),),
-        THEIRS.format("a_try_that_is_too_late_by_a_moment_says_so_where_its_lock_stays"),
+        (("    elif not done and not run.changed_by_them:\n", "    elif False:\n"),),
+        THEIRS.format(
+            "what_is_too_late_by_a_moment_says_so_where_its_lock_stays[acquire-mariadb REPEATABLE READ]"
+        ),
+    ),
+    Mutant(
+        "servers: who has waited for a row is refused with it locked",
+        "Fencing",
+        WITHIN,
+        (
+            (
+                "            raise RowLocked(",
+                (
+                    "            self._home.wait_for_row(key)\n"
+                    '        if not self("lock_row", key=key):\n'
+                    "            raise RowLocked("
+                ),
+            ),
+        ),
+        THEIRS.format(
+            "what_is_refused_after_another_transaction_leaves_nothing_locked[mariadb REPEATABLE READ-release]"
+        ),
+    ),
+    Mutant(
+        "mysql: as many holds are seen in a transaction as its limit allows",
+        "P2, Fencing",
+        WITHIN,
+        ((" LIMIT {2**64 - 1} FOR UPDATE", " FOR UPDATE"),),
+        THEIRS.format("all_holds_are_counted_whatever_the_limit_of_the_caller_is"),
+    ),
+    Mutant(
+        "sqlite: who becomes the writer while they wait is taken for the one who was",
+        "Fencing",
+        "stores/sqlite/glancing.py",
+        (("sure=now != commits", "sure=False"),),
+        THEIRS.format("who_becomes_the_writer_of_the_file_while_it_is_looked_at_is_told"),
+    ),
+    Mutant(
+        "sqlite: a busy file is taken for one that the caller writes to",
+        "Fencing",
+        "stores/sqlite/glancing.py",
+        (("            _write_at_once(theirs)\n", "            return Foreseen(None, sure=False)\n"),),
+        THEIRS.format("what_is_refused_after_another_transaction_leaves_nothing_locked[sqlite-acquire]"),
     ),
     Mutant(
         "postgres: a fence does not mind a savepoint",

@@ -152,7 +152,7 @@ class PostgresStore(ServerStore):
         return super().explain(request, caller)
 
     def check_level(self, level: Row) -> None:
-        if level[1] != "read committed":
+        if level[1] not in ("read committed", "read uncommitted"):  # which are the same here
             raise errors.SettingsError(
                 f"the transaction is {level[1].upper()}, and would fail as soon as the lease is renewed or"
                 " somebody waits for it: use READ COMMITTED, or acquire before it and release after it"

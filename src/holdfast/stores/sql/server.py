@@ -73,7 +73,7 @@ class ServerStore(Clustered, ABC):
     database: str  # as callers' connections name it
     reads_may_be_old = False
     can_unlock = False
-    fences_outlive_savepoints = False
+    savepoints_may_commit = False
 
     def __init__(self, options: StoreOptions, pool: Pool[Any], signals: Listening) -> None:
         super().__init__(options, pool, signals)

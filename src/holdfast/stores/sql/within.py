@@ -29,15 +29,15 @@ TOO_OLD = (
     " changed since. Begin it after acquiring, or use READ COMMITTED. After a failover: it is elsewhere"
 )
 NESTED = (
-    "this is inside a savepoint: ROLLBACK TO SAVEPOINT would undo it while the transaction goes on. Do it"
-    " before the savepoint: outside of begin_nested(), a transaction() in a transaction(), or an inner"
-    " atomic()"
+    "this is inside a savepoint: ROLLBACK TO SAVEPOINT would undo it while the transaction goes on (and on"
+    " SQLite the end of the savepoint may commit it). Do it before the savepoint: outside of begin_nested(),"
+    " a transaction() in a transaction(), or an inner atomic()"
 )
 NO_OUTCOME = "the outcome of an operation cannot be part of a transaction: commit first, then tell it"
 ONLY_PLAIN = "only a plain exclusive lock can be acquired as part of a transaction"
-TAKEN_MEANWHILE = (
-    "somebody else was granted {key!r} at this very moment, and now your transaction has its row locked,"
-    " which keeps them from renewing: roll back, and try again"
+CHANGED_MEANWHILE = (
+    "somebody else has changed {key!r} at this very moment, and now your transaction has it locked, which"
+    " keeps them from renewing: roll back, and try again"
 )
 
 # What nobody can change while the row is locked, and their transaction does not change itself.
@@ -60,10 +60,10 @@ class Home(Protocol):
 
     # Whether a transaction may read what was there when it began, and write as if that was still so.
     reads_may_be_old: bool
-    # Whether what was locked can be unlocked before their transaction ends; and whether a fence outlives
-    # ROLLBACK TO SAVEPOINT, wherever that goes back to.
+    # Whether what was locked can be unlocked before their transaction ends; and whether the end of a
+    # savepoint may commit what was done in it.
     can_unlock: bool
-    fences_outlive_savepoints: bool
+    savepoints_may_commit: bool
 
     def sql(self, name: str, /) -> str:
         """Return a statement of this database's."""
@@ -99,11 +99,11 @@ class Home(Protocol):
 class Within:
     """Runs named statements in a caller's transaction."""
 
-    def __init__(self, caller: Caller, home: Home, *, patient: bool) -> None:
+    def __init__(self, caller: Caller, home: Home, *, patient: bool, sure: bool) -> None:
         self._caller = caller
         self._home = home
         self._patient = patient
-        self.changed_by_them = False  # known only where reads may be old
+        self.changed_by_them = not sure  # or may be; where reads may be old, it shows with the lock
         self._held: list[str] = []  # the attempts that the table of holds has
 
     def __call__(self, name: str, /, **parameters: Any) -> list[Row]:
@@ -120,7 +120,10 @@ class Within:
             if name in _FROM_OUTSIDE or (name == "read_holds" and not self.changed_by_them):
                 return self._home.look(name, **parameters)
             if name == "read_holds":
-                return self._caller.execute(f"{self._home.sql(name)} FOR UPDATE", parameters)
+                # All of them, whatever the caller has for sql_select_limit.
+                return self._caller.execute(
+                    f"{self._home.sql(name)} LIMIT {2**64 - 1} FOR UPDATE", parameters
+                )
         return self._caller.execute(self._home.sql(name), parameters)
 
     def later(self, name: str, /, **parameters: Any) -> None:
@@ -136,9 +139,7 @@ class Within:
         if self._patient:
             self("lock_row", key=key)
         elif not self("lock_row_at_once", key=key):
-            self._home.wait_for_row(key)
-            if not self("lock_row_at_once", key=key):
-                raise RowLocked(f"somebody else's transaction has the row of {key!r}")
+            raise RowLocked(f"somebody else's transaction has the row of {key!r}")
         if not self._home.reads_may_be_old:
             probe = self("probe_pin", key=key)
             row = self("read_lock", key=key, attempt=attempt, now=now)[0]
@@ -154,8 +155,8 @@ class Within:
 
 def check_nesting(connection: Any, request: Request[Any], home: Home) -> None:
     """Raise `SettingsError` if SQLAlchemy knows of a savepoint that what is asked would end with."""
-    lasts = isinstance(request, Release) or (isinstance(request, Fence) and home.fences_outlive_savepoints)
-    if lasts or not hasattr(connection, "in_nested_transaction"):
+    may_be_undone = isinstance(request, Release) and not home.savepoints_may_commit
+    if may_be_undone or not hasattr(connection, "in_nested_transaction"):
         return
     nested = connection.in_nested_transaction()
     if any(each.__name__ == "Session" for each in type(connection).__mro__):
@@ -184,13 +185,24 @@ def answer(caller: Caller, request: Request[Any], home: Home, level: HistoryLeve
 
 
 def _change(caller: Caller, request: Acquire | Release, home: Home, level: HistoryLevel) -> tuple[Any, Post]:
-    rule = _rule(request)
-    foreseen = home.foresee(caller, request, rule)
-    if foreseen.sure and foreseen.answer is not None:
-        return foreseen.answer, []
+    for has_waited in (False, True):
+        foreseen = home.foresee(caller, request, _rule(request))
+        if foreseen.sure and foreseen.answer is not None:
+            return foreseen.answer, []
+        try:
+            return _lock_and_change(caller, request, home, level, foreseen)
+        except RowLocked:
+            if not has_waited:
+                home.wait_for_row(request.key)
+    return home.put_off(request) if isinstance(request, Acquire) else foreseen.answer, []
+
+
+def _lock_and_change(
+    caller: Caller, request: Acquire | Release, home: Home, level: HistoryLevel, foreseen: Foreseen
+) -> tuple[Any, Post]:
     post: Post = []
     releasing = isinstance(request, Release)
-    run = Within(caller, home, patient=releasing and foreseen.answer is None)
+    run = Within(caller, home, patient=releasing and foreseen.answer is None, sure=foreseen.sure)
     if home.can_unlock:
         run("mark")
     try:
@@ -198,8 +210,8 @@ def _change(caller: Caller, request: Acquire | Release, home: Home, level: Histo
     except RowLocked:
         if home.can_unlock:
             run("forget_mark")
-        return home.put_off(request) if isinstance(request, Acquire) else foreseen.answer, []
-    answer = rule(lock)
+        raise
+    answer = _rule(request)(lock)
     done = isinstance(answer, Granted | Released)
     if home.can_unlock:
         nested = done and not releasing and _is_nested(run, request.key)
@@ -208,14 +220,8 @@ def _change(caller: Caller, request: Acquire | Release, home: Home, level: Histo
         run("forget_mark")
         if nested:
             raise SettingsError(NESTED)
-    elif (
-        not done
-        and not releasing
-        and lock.owner is not None
-        and not run.changed_by_them
-        and foreseen == Foreseen(None, sure=True)
-    ):
-        raise Conflict(TAKEN_MEANWHILE.format(key=request.key))
+    elif not done and not run.changed_by_them:
+        raise Conflict(CHANGED_MEANWHILE.format(key=request.key))
     if not done:
         return answer, []
     if releasing:

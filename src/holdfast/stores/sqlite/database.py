@@ -141,7 +141,7 @@ class Database:
         self._connection = sqlite3.connect(
             self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
         )
-        self._in_turn(self._prepare)
+        self.in_turn(self._prepare)
         id = self._connection.execute(SQL.store_id).fetchone()[0]
         self._beside = self.file.beside()
         return self.file.settle(before, id)
@@ -153,14 +153,14 @@ class Database:
         except sqlite3.Error as error:
             if self.grouped or not is_busy(error):
                 raise self.translate(error) from error
-            rows = self._in_turn(lambda: self._connected().execute(statement, parameters).fetchall())
+            rows = self.in_turn(lambda: self._connected().execute(statement, parameters).fetchall())
         if not self.grouped:
             self.check()
         return rows
 
     def read(self, work: Callable[[Run], T]) -> T:
         """Have *work* read everything as of one moment. In the write-ahead log that waits for no writer."""
-        result = self._in_turn(lambda: self._read(work))
+        result = self.in_turn(lambda: self._read(work))
         self.check()
         return result
 
@@ -286,7 +286,7 @@ class Database:
         except sqlite3.Error as error:
             if not is_busy(error):
                 raise self.translate(error) from error
-            self._in_turn(lambda: connection.execute(SQL.begin), within)
+            self.in_turn(lambda: connection.execute(SQL.begin), within)
 
     @staticmethod
     def _roll_back(connection: sqlite3.Connection) -> None:
@@ -294,7 +294,7 @@ class Database:
             if connection.in_transaction:
                 connection.execute(SQL.rollback)
 
-    def _in_turn(self, call: Callable[[], T], within: float | None = None) -> T:
+    def in_turn(self, call: Callable[[], T], within: float | None = None) -> T:
         """Do it as soon as no other connection is writing."""
         deadline = time.monotonic() + self._busy_timeout if within is None else time.monotonic() + within
         pause = TURN
@@ -353,6 +353,8 @@ class Database:
         kind, advice = _ERRORS.get((code or 0) & 0xFF, (errors.StoreError, ""))
         if kind is errors.StoreError and "no such table" in str(error):
             kind, advice = errors.StoreMisconfigured, "its holdfast tables are gone; restart to create them"
+        if code == sqlite3.SQLITE_BUSY_SNAPSHOT:  # only in a caller's transaction
+            advice = "somebody has written to it since your transaction first read: roll back, and try again"
         if os.path.isdir(self.path):
             advice = "it is a directory, not a file"
         return kind(f"{self.path}: {error}" + (f": {advice}" if advice else ""))

@@ -7,27 +7,67 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast.stores.sql.callers import Caller
 from holdfast.stores.sql.run import Fetch, Row
-from holdfast.stores.sqlite.database import SQL
+from holdfast.stores.sql.within import Foreseen
+from holdfast.stores.sqlite.database import SQL, is_busy
 
 T = TypeVar("T")
 
-PATIENCE = 0.01  # for whoever writes: a request of ours is done by then, and a caller's transaction is not
+PATIENCE = 0.01  # with a writer: a request of ours is done by then, and a caller's transaction is not
+_COMMITS = "PRAGMA data_version"  # changes with every commit of another connection
 
 
-def glance(path: Path, look: Callable[[Fetch], T], *, alone: bool = False) -> T:
-    """Return what *look* finds, all of it as of one moment.
+def glance(path: Path, look: Callable[[Fetch], T]) -> T:
+    """Return what *look* finds, all of it as of one moment."""
+    with _connected(path) as connection:
+        connection.execute("BEGIN")
+        return look(_fetch_by(connection))
 
-    *alone*: nobody writes meanwhile, the caller included; else it raises.
+
+def foresee(path: Path, theirs: Caller, rehearse: Callable[[Fetch], Any]) -> Foreseen:
+    """Rehearse while nobody writes: then the caller has not changed anything either.
+
+    Raise that the file is busy while somebody else writes. No question tells who does. But if the caller
+    writes, they can write on at once. And if they could not before, somebody else has committed meanwhile.
     """
+    with _connected(path) as connection:
+        (commits,) = connection.execute(_COMMITS)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            _write_at_once(theirs)
+            (now,) = connection.execute(_COMMITS)
+            return Foreseen(None, sure=now != commits)
+        return Foreseen(rehearse(_fetch_by(connection)), sure=True)
 
+
+def _write_at_once(theirs: Caller) -> None:
+    """Become the writer, or raise without waiting."""
+    ((timeout,),) = theirs.execute("PRAGMA busy_timeout", {})
+    theirs.execute("PRAGMA busy_timeout = 0", {})
+    try:
+        theirs.execute(SQL["lock_row"], {"key": ""})
+    except Exception as error:
+        if isinstance(cause := getattr(error, "orig", None), sqlite3.Error):  # SQLAlchemy has wrapped it
+            raise cause from error
+        raise
+    finally:
+        theirs.execute(f"PRAGMA busy_timeout = {timeout}", {})
+
+
+def _connected(path: Path) -> AbstractContextManager[sqlite3.Connection]:
+    return closing(sqlite3.connect(path, timeout=PATIENCE, isolation_level=None))
+
+
+def _fetch_by(connection: sqlite3.Connection) -> Fetch:
     def fetch(name: str, /, **parameters: Any) -> list[Row]:
         return connection.execute(SQL[name], parameters).fetchall()
 
-    with closing(sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE" if alone else "BEGIN")
-        return look(fetch)
+    return fetch

@@ -61,9 +61,8 @@ from holdfast.stores.sql.holds import is_plain
 from holdfast.stores.sql.probing import probe
 from holdfast.stores.sql.row import LockRow, Post
 from holdfast.stores.sql.run import Fetch, Row
-from holdfast.stores.sqlite import batch, claiming, cluster
+from holdfast.stores.sqlite import batch, claiming, cluster, glancing
 from holdfast.stores.sqlite.database import SQL, Database, Run, Transaction, is_busy
-from holdfast.stores.sqlite.glancing import glance
 from holdfast.stores.sqlite.signals import SUPPORTED, Doorbells
 
 A = TypeVar("A")
@@ -121,7 +120,7 @@ class SQLiteStore:
 
     reads_may_be_old = False  # who reads by an old snapshot cannot write
     can_unlock = False
-    fences_outlive_savepoints = True  # who is the writer stays it
+    savepoints_may_commit = True  # if no BEGIN came before them, as with SQLAlchemy
     traits = Traits(
         durable=True, signals=SUPPORTED, blocking=True, repeats=False, transactions=True, groups=True
     )
@@ -224,7 +223,8 @@ class SQLiteStore:
     def explain(self, request: Fence, caller: Caller) -> NotHeld | None:
         """Say why a lease is not alive, by what is committed; None if it is."""
         self.store_id()
-        return glance(self._database.path, lambda fetch: rehearsing.explain(fetch, request, self._level))
+        path = self._database.path
+        return glancing.glance(path, lambda fetch: rehearsing.explain(fetch, request, self._level))
 
     def enter(self, caller: Caller, request: Request[Any]) -> None:
         """Be part of any transaction."""
@@ -233,16 +233,12 @@ class SQLiteStore:
         """Be content: there is one level."""
 
     def foresee(self, caller: Caller, request: Acquire | Release, rule: rehearsing.Rule) -> within.Foreseen:
-        """Rehearse a request while nobody writes: then they have not changed anything either."""
-        try:
-            refused, _ = glance(
-                self._database.path,
-                lambda fetch: rehearsing.rehearse(fetch, request, rule, self._level),
-                alone=True,
-            )
-        except sqlite3.OperationalError:  # somebody writes, maybe they
-            return within.Foreseen(None, sure=False)
-        return within.Foreseen(refused, sure=True)
+        """Rehearse a request while nobody else writes."""
+
+        def rehearse(fetch: Fetch) -> Any:
+            return rehearsing.rehearse(fetch, request, rule, self._level)[0]
+
+        return self._database.in_turn(lambda: glancing.foresee(self._database.path, caller, rehearse))
 
     def wait_for_row(self, key: str) -> None:
         """Wait for nobody: whoever has become the writer has all rows."""
