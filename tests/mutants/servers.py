@@ -699,7 +699,7 @@ SERVER_MUTANTS = (
         "a resource elsewhere takes an older token",
         "11, P4",
         "fencing.py",
-        ((" WHERE {table}.token <= excluded.token", ""),),
+        ((" WHERE f.token <= excluded.token", ""),),
         FENCING.format("a_token_is_raised_on_a_resource_elsewhere[postgres]"),
     ),
     Mutant(
