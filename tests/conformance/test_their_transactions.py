@@ -504,6 +504,35 @@ def test_a_release_that_is_undone_by_a_savepoint_leaves_the_lease(theirs, store,
     assert isinstance(take(store, "b-1"), Busy)
 
 
+@pytest.mark.parametrize("by", ["session", "connection", "sql"])
+@pytest.mark.parametrize("undone", [True, False])
+def test_a_release_is_as_good_in_a_savepoint_that_is_the_first_thing_in_a_transaction(
+    mariadb, store, by, undone
+):
+    """holdfast began the transaction, which ended the savepoint: to leave the block failed with 1305."""
+    release = Release(KEY, "a-1", take(store, "a-1").token)
+    if by == "sql":
+        with closing(mariadb.connect()) as connection:
+            mariadb.run(connection, "SAVEPOINT one")
+            assert store.execute_within(connection, release) == Released()
+            mariadb.run(connection, "ROLLBACK TO SAVEPOINT one" if undone else "RELEASE SAVEPOINT one")
+            connection.commit()
+    else:
+        engine = sqlalchemy.create_engine(mariadb.engine_url)
+        with engine.connect() as connection, Session(engine) as session:
+            given = session if by == "session" else connection
+            with given.begin():
+                block = given.begin_nested()
+                assert store.execute_within(given, release) == Released()
+                if undone:
+                    block.rollback()
+                else:
+                    block.commit()
+        engine.dispose()
+    assert renew(store, "a-1", release.token) == ("renewed" if undone else "lost")
+    assert isinstance(take(store, "b-1"), Busy if undone else Granted)
+
+
 # Two phases.
 
 

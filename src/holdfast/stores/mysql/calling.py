@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.requests import Fence, Request
+from holdfast.core.requests import Fence, Release, Request
 from holdfast.errors import SettingsError
 from holdfast.stores.mysql import failing
 from holdfast.stores.sql.callers import Caller
@@ -22,8 +22,11 @@ def check(theirs: Caller, request: Request[Any]) -> None:
 
     A savepoint from before the first look at a table takes all with it when it is rolled back to, our locks
     too, and the transaction goes on. Nobody can be asked whether there is one. To begin ends it, and rolling
-    back to it is an error then. Where somebody else has begun already, that cannot be done.
+    back to it is an error then. Where somebody else has begun already, that cannot be done. A release may be
+    taken back, so it leaves savepoints alone.
     """
+    if isinstance(request, Release):
+        return
     if not _has_begun(theirs):
         theirs.execute("START TRANSACTION", {})
     elif isinstance(request, Fence) and _is_in_two_phases(theirs):
