@@ -627,6 +627,33 @@ def test_postgresql_releases_and_takes_only_at_read_committed(postgres, store, c
     assert renew(store, "a-1", token) == "renewed"
 
 
+@pytest.mark.parametrize("servers", MARIADB, indirect=True)
+def test_a_snapshot_that_must_be_the_newest_is_fenced_and_not_written_to(servers, store, connection):
+    """From MariaDB 11.6 on by default. After a renewal the server rolled all back, with error 1020."""
+    servers.run(connection, "SET SESSION innodb_snapshot_isolation = ON")
+    token = take(store, "a-1").token
+    servers.run(connection, "SELECT * FROM holdfast_meta")
+    assert renew(store, "a-1", token) == "renewed"
+    assert isinstance(take(store, "w-1", wait=True), Queued)
+    assert store.execute_within(connection, Fence(KEY, "a-1", token)) == Fenced(token)
+    asks = (
+        lambda: take_within(store, connection, "b-1", "another"),
+        lambda: store.execute_within(connection, Release(KEY, "a-1", token)),
+    )
+    (level,) = servers.run(connection, "SELECT replace(@@tx_isolation, '-', ' ')")[0]
+    for ask in asks:
+        if level == "READ COMMITTED":
+            assert isinstance(ask(), Granted | Released)
+        else:
+            with pytest.raises(
+                SettingsError, match=f"{level} with innodb_snapshot_isolation.*READ COMMITTED"
+            ):
+                ask()
+    assert servers.run(connection, "SELECT @@in_transaction") == ((1,),)
+    connection.commit()
+    assert renew(store, "a-1", token) == ("lost" if level == "READ COMMITTED" else "renewed")
+
+
 def test_a_fence_is_in_the_way_of_no_renewal_at_any_level(servers, store, connection):
     token = take(store, "a-1").token
     assert store.execute_within(connection, Fence(KEY, "a-1", token)) == Fenced(token)
