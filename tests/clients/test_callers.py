@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -16,6 +17,7 @@ import pymysql
 import pytest
 import sqlalchemy
 from psycopg.rows import dict_row
+from pymysql.constants import SERVER_STATUS
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from holdfast import (
@@ -286,6 +288,49 @@ def test_a_character_set_that_means_other_keys_is_refused(mariadb_locks: str) ->
             all_work(locks, connection)
         with closing(connect(mariadb_locks, cursorclass=pymysql.cursors.DictCursor)) as connection:
             all_work(locks, connection, "東")
+
+
+def test_a_transaction_that_a_deadlock_has_ended_is_none(mariadb_locks: str) -> None:
+    """An answer that is an error does not tell of it, and PyMySQL goes by the last that did."""
+    with (
+        Holdfast(mariadb_locks, settings=QUICK) as locks,
+        locks.hold(KEY) as lease,
+        closing(connect(mariadb_locks, autocommit=True)) as connection,
+        closing(connect(mariadb_locks)) as other,
+    ):
+        mine, others = connection.cursor(), other.cursor()
+        mine.execute(FENCES.format("VARBINARY(1020)"))
+        mine.execute("CREATE TABLE numbers (id INTEGER PRIMARY KEY, number INTEGER NOT NULL)")
+        mine.execute("INSERT INTO numbers VALUES (1, 0), (2, 0)")
+        try:
+            mine.execute("BEGIN")
+            mine.execute("UPDATE numbers SET number = 1 WHERE id = 1")
+            # Who has written more is spared.
+            others.executemany("INSERT INTO numbers VALUES (%s, 0)", [(n,) for n in range(3, 99)])
+            others.execute("UPDATE numbers SET number = 1 WHERE id = 2")
+            waiting = threading.Thread(
+                target=others.execute, args=("UPDATE numbers SET number = 2 WHERE id = 1",)
+            )
+            waiting.start()
+            with pytest.raises(pymysql.MySQLError, match="1213"):
+                mine.execute("UPDATE numbers SET number = 2 WHERE id = 2")
+            waiting.join()
+            other.rollback()
+            assert connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS  # as it was before
+            for ask in ASKS:
+                with pytest.raises(SettingsError, match="no transaction"):
+                    ask(locks, lease, connection)
+            for begin, *end in (
+                ("BEGIN", "ROLLBACK"),
+                ("XA START 'theirs'", "XA END 'theirs'", "XA ROLLBACK 'theirs'"),
+            ):
+                mine.execute(begin)
+                raise_token(connection, lease)
+                for statement in end:
+                    mine.execute(statement)
+        finally:
+            connection.rollback()
+            mine.execute("DROP TABLE numbers, holdfast_fences")
 
 
 @pytest.fixture

@@ -347,6 +347,84 @@ def test_a_token_is_raised_on_a_resource_elsewhere(place, locks, connection):
     connection.commit()
 
 
+@pytest.fixture
+def fences(place):
+    """The documented table, where a resource remembers the highest token."""
+    with closing(place.connect()) as connection:
+        place.run(connection, "DROP TABLE IF EXISTS holdfast_fences")
+        place.run(
+            connection,
+            "CREATE TABLE holdfast_fences (resource VARCHAR(255) PRIMARY KEY, token BIGINT NOT NULL)",
+        )
+        connection.commit()
+        yield "holdfast_fences"
+        connection.rollback()
+        place.run(connection, "DROP TABLE holdfast_fences")
+        connection.commit()
+
+
+@pytest.mark.parametrize("by", ["connection", "session"])
+def test_no_token_is_raised_in_a_nested_block_of_sqlalchemy(place, fences, by):
+    """ROLLBACK TO SAVEPOINT took it back, and the transaction went on without it: an update was lost."""
+    engine = sqlalchemy.create_engine(place.engine_url)
+    with Holdfast("memory://") as locks, engine.connect() as connection, Session(engine) as session:
+        lease = locks.acquire("account:7")
+        given = session if by == "session" else connection
+        with given.begin():
+            with given.begin_nested():
+                with pytest.raises(SettingsError, match="before the savepoint"):
+                    raise_token(given, lease)
+                if by == "connection":
+                    with Session(connection) as inside, pytest.raises(SettingsError, match="savepoint"):
+                        raise_token(inside, lease)
+            raise_token(given, lease)
+    engine.dispose()
+
+
+@pytest.fixture
+def postgres(postgres_locks):
+    with psycopg.connect(split_url(postgres_locks)[0]) as connection:
+        connection.execute(
+            "CREATE TABLE holdfast_fences (resource VARCHAR(255) PRIMARY KEY, token BIGINT NOT NULL)"
+        )
+        connection.execute("CREATE VIEW by_view AS SELECT * FROM holdfast_fences")
+        connection.execute(
+            "CREATE TABLE by_parts (LIKE holdfast_fences INCLUDING ALL) PARTITION BY HASH (resource)"
+        )
+        connection.execute("CREATE TABLE part PARTITION OF by_parts FOR VALUES WITH (MODULUS 1, REMAINDER 0)")
+        connection.commit()
+        yield connection
+        connection.rollback()
+        connection.execute("DROP VIEW by_view")
+        connection.execute("DROP TABLE holdfast_fences, by_parts")
+
+
+@pytest.mark.parametrize("table", ["holdfast_fences", "by_view", "by_parts"])
+@pytest.mark.parametrize("known", [False, True])
+def test_no_token_is_raised_inside_a_savepoint_by_sql(postgres, table, known):
+    """The server itself is asked, so it does not matter who has set the savepoint."""
+    with Holdfast("memory://") as locks:
+        if known:
+            raise_token(postgres, locks.acquire("account:7", renew=False, owner="me"), table=table)
+            postgres.commit()
+        lease = locks.acquire("account:7", owner="me")
+        for first in ("SELECT 1", "CREATE TEMPORARY TABLE mine (number integer)"):
+            postgres.execute("SAVEPOINT one")
+            postgres.execute(first)
+            with pytest.raises(SettingsError, match="before the savepoint"):
+                raise_token(postgres, lease, table=table)
+            postgres.execute("ROLLBACK TO SAVEPOINT one")
+            with pytest.raises(SettingsError, match="before the savepoint"):  # it is still there
+                raise_token(postgres, lease, table=table)
+            postgres.execute("ROLLBACK TO SAVEPOINT one")
+            postgres.execute("RELEASE SAVEPOINT one")
+            raise_token(postgres, lease, table=table)
+            postgres.rollback()
+        raise_token(postgres, lease, table=table)
+        with pytest.raises(SettingsError, match="before the savepoint"), postgres.transaction():
+            raise_token(postgres, lease, table=table)
+
+
 def test_no_update_is_lost_whatever_pauses_do(place):
     """P4: leases run out in the middle of everything, and only who could fence was acknowledged."""
     acknowledged = []

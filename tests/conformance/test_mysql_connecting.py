@@ -14,7 +14,7 @@ from holdfast import errors
 from holdfast.core.requests import Acquire, Granted, Inspect
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
-from holdfast.stores.mysql import failing, from_engine
+from holdfast.stores.mysql import calling, failing, from_engine
 from holdfast.stores.sql.session import Conflict, RowLocked
 from holdfast.testing.conformance import CLIENT
 from tests.servers.mariadb import MariaDBServer
@@ -39,6 +39,26 @@ def test_a_listener_may_wait_but_the_server_forgets_one_that_does_not_ask_any_mo
     ((statement, idle),) = listener.script("SELECT @@max_statement_time, @@wait_timeout")
     assert (float(statement), idle) == (0.0, 60)
     listener.close()
+
+
+@pytest.mark.parametrize(
+    ("known", "asked"),
+    [
+        (["transaction_isolation"], "store_id"),  # MySQL
+        (["tx_isolation"], "store_id"),  # old MariaDB
+        (
+            ["innodb_snapshot_isolation", "tx_isolation"],
+            "store_id, @@session.tx_isolation, @@session.innodb_snapshot_isolation",
+        ),
+        (
+            ["innodb_snapshot_isolation", "transaction_isolation", "tx_isolation"],
+            "store_id, @@session.transaction_isolation, @@session.innodb_snapshot_isolation",
+        ),
+    ],
+)
+def test_a_caller_s_level_is_asked_for_by_what_the_server_knows(known, asked):
+    assert calling.id_and_level("SELECT store_id FROM t", known) == f"SELECT {asked} FROM t"
+    calling.check_level(("id",))
 
 
 def test_several_statements_are_one_round_trip_and_each_has_its_rows(mysql_sessions):

@@ -577,6 +577,35 @@ def test_a_release_that_is_undone_by_a_savepoint_leaves_the_lease(theirs, store,
     assert isinstance(take(store, "b-1"), Busy)
 
 
+@pytest.mark.parametrize("by", ["session", "connection", "sql"])
+@pytest.mark.parametrize("undone", [True, False])
+def test_a_release_is_as_good_in_a_savepoint_that_is_the_first_thing_in_a_transaction(
+    mariadb, store, by, undone
+):
+    """holdfast began the transaction, which ended the savepoint: to leave the block failed with 1305."""
+    release = Release(KEY, "a-1", take(store, "a-1").token)
+    if by == "sql":
+        with closing(mariadb.connect()) as connection:
+            mariadb.run(connection, "SAVEPOINT one")
+            assert store.execute_within(connection, release) == Released()
+            mariadb.run(connection, "ROLLBACK TO SAVEPOINT one" if undone else "RELEASE SAVEPOINT one")
+            connection.commit()
+    else:
+        engine = sqlalchemy.create_engine(mariadb.engine_url)
+        with engine.connect() as connection, Session(engine) as session:
+            given = session if by == "session" else connection
+            with given.begin():
+                block = given.begin_nested()
+                assert store.execute_within(given, release) == Released()
+                if undone:
+                    block.rollback()
+                else:
+                    block.commit()
+        engine.dispose()
+    assert renew(store, "a-1", release.token) == ("renewed" if undone else "lost")
+    assert isinstance(take(store, "b-1"), Busy if undone else Granted)
+
+
 # Two phases.
 
 
@@ -669,6 +698,33 @@ def test_postgresql_releases_and_takes_only_at_read_committed(postgres, store, c
     assert store.execute_within(connection, Fence(KEY, "a-1", token)) == Fenced(token)
     connection.commit()
     assert renew(store, "a-1", token) == "renewed"
+
+
+@pytest.mark.parametrize("servers", MARIADB, indirect=True)
+def test_a_snapshot_that_must_be_the_newest_is_fenced_and_not_written_to(servers, store, connection):
+    """From MariaDB 11.6 on by default. After a renewal the server rolled all back, with error 1020."""
+    servers.run(connection, "SET SESSION innodb_snapshot_isolation = ON")
+    token = take(store, "a-1").token
+    servers.run(connection, "SELECT * FROM holdfast_meta")
+    assert renew(store, "a-1", token) == "renewed"
+    assert isinstance(take(store, "w-1", wait=True), Queued)
+    assert store.execute_within(connection, Fence(KEY, "a-1", token)) == Fenced(token)
+    asks = (
+        lambda: take_within(store, connection, "b-1", "another"),
+        lambda: store.execute_within(connection, Release(KEY, "a-1", token)),
+    )
+    (level,) = servers.run(connection, "SELECT replace(@@tx_isolation, '-', ' ')")[0]
+    for ask in asks:
+        if level == "READ COMMITTED":
+            assert isinstance(ask(), Granted | Released)
+        else:
+            with pytest.raises(
+                SettingsError, match=f"{level} with innodb_snapshot_isolation.*READ COMMITTED"
+            ):
+                ask()
+    assert servers.run(connection, "SELECT @@in_transaction") == ((1,),)
+    connection.commit()
+    assert renew(store, "a-1", token) == ("lost" if level == "READ COMMITTED" else "renewed")
 
 
 def test_a_fence_is_in_the_way_of_no_renewal_at_any_level(servers, store, connection):

@@ -699,7 +699,7 @@ SERVER_MUTANTS = (
         "a resource elsewhere takes an older token",
         "11, P4",
         "fencing.py",
-        ((" WHERE {table}.token <= excluded.token", ""),),
+        ((" WHERE f.token <= excluded.token", ""),),
         FENCING.format("a_token_is_raised_on_a_resource_elsewhere[postgres]"),
     ),
     Mutant(
@@ -715,6 +715,27 @@ SERVER_MUTANTS = (
         "fencing.py",
         (('if named != parameters["resource"]:', "if False:"),),
         CALLERS.format("a_table_that_takes_two_keys_for_one_is_refused"),
+    ),
+    Mutant(
+        "postgres: a token is raised inside a savepoint",
+        "P4, Fencing",
+        "fencing.py",
+        (("if rows and not rows[0][0]:", "if False:"),),
+        FENCING.format("no_token_is_raised_inside_a_savepoint_by_sql[False-holdfast_fences]"),
+    ),
+    Mutant(
+        "a token is raised in a nested block of SQLAlchemy's",
+        "P4, Fencing",
+        "fencing.py",
+        (("if in_savepoint(connection):", "if False:"),),
+        FENCING.format("no_token_is_raised_in_a_nested_block_of_sqlalchemy[mariadb-session]"),
+    ),
+    Mutant(
+        "mysql: a transaction that a deadlock has ended is taken for an open one",
+        "P4, Fencing",
+        "stores/sql/callers.py",
+        (('        self.execute("DO 0", {})\n', ""),),
+        CALLERS.format("a_transaction_that_a_deadlock_has_ended_is_none"),
     ),
     Mutant(
         "mysql: a caller's connection may speak any character set",
@@ -876,6 +897,24 @@ SERVER_MUTANTS = (
         MYSQL_CALLING,
         (('theirs.execute("START TRANSACTION", {})', "pass"),),
         THEIRS.format("a_fence_inside_a_savepoint_holds_or_is_refused[mariadb REPEATABLE READ]"),
+    ),
+    Mutant(
+        "mysql: a release ends the savepoint that it is in",
+        "Fencing",
+        MYSQL_CALLING,
+        (("    if isinstance(request, Release):\n        return\n", ""),),
+        THEIRS.format(
+            "a_release_is_as_good_in_a_savepoint_that_is_the_first_thing_in_a_transaction[True-session]"
+        ),
+    ),
+    Mutant(
+        "mysql: a snapshot that must be the newest is written to",
+        "Fencing",
+        MYSQL_CALLING,
+        (("if len(level) > 1 and level[2] and", "if len(level) > 1 and False and"),),
+        THEIRS.format(
+            "a_snapshot_that_must_be_the_newest_is_fenced_and_not_written_to[mariadb REPEATABLE READ]"
+        ),
     ),
     Mutant(
         "mysql: a fence does not mind two phases",

@@ -94,6 +94,7 @@ class MySQLStore(ServerStore):
         self._connect = connect
         self._said_refused = False
         self._node = ""  # of a Galera cluster
+        self._tells_level = ""  # store_id for a caller's connection, once we know what this server can tell
         self._used: set[str] = set()  # keys that have a row, unless it was swept since
         self._statements = {name: Statement(self.named(text)) for name, text in SQL}
         super().__init__(
@@ -116,7 +117,16 @@ class MySQLStore(ServerStore):
 
     def sql(self, name: str) -> str:
         """Return a statement for a caller's connection."""
-        return self.named(SQL[name])
+        return self.named(self._id_and_level() if name == "store_id" else SQL[name])
+
+    def _id_and_level(self) -> str:
+        if not self._tells_level:
+            rows = self.use(lambda session: session.script(calling.VARIABLES))
+            self._tells_level = calling.id_and_level(SQL.store_id, [row[0] for row in rows])
+        return self._tells_level
+
+    def check_level(self, level: Row) -> None:
+        calling.check_level(level)
 
     def enter(self, theirs: Caller, request: Request[Any]) -> None:
         """See that savepoints and first phases take no fence with them, and that it is the same node."""

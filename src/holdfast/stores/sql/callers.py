@@ -193,7 +193,12 @@ class _PyMySQL(_MySQL):
         return self._connection.cursor(Cursor)
 
     def _in_transaction(self) -> bool:
-        return not self._connection.get_autocommit() or bool(self._connection.server_status & 1)
+        if not self._connection.get_autocommit():
+            return True
+        # What the driver knows is from the last answer that told of it. Errors do not, and a deadlock ends a
+        # transaction.
+        self.execute("DO 0", {})
+        return bool(self._connection.server_status & 1)
 
 
 class _MySQLClient(_MySQL):

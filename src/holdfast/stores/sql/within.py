@@ -156,14 +156,21 @@ class Within:
 def check_nesting(connection: Any, request: Request[Any], home: Home) -> None:
     """Raise `SettingsError` if SQLAlchemy knows of a savepoint that what is asked would end with."""
     may_be_undone = isinstance(request, Release) and not home.savepoints_may_commit
-    if may_be_undone or not hasattr(connection, "in_nested_transaction"):
+    if may_be_undone:
         return
-    nested = connection.in_nested_transaction()
+    if in_savepoint(connection):
+        raise SettingsError(NESTED)
+
+
+def in_savepoint(connection: Any) -> bool:
+    """Tell whether a connection, or a session, is inside a savepoint that SQLAlchemy knows of."""
+    if not hasattr(connection, "in_nested_transaction"):
+        return False
+    nested: bool = connection.in_nested_transaction()
     if any(each.__name__ == "Session" for each in type(connection).__mro__):
         # It may have been given a connection that is in one already. One of asyncio's cannot be asked here.
         nested = nested or connection.connection().in_nested_transaction()
-    if nested:
-        raise SettingsError(NESTED)
+    return nested
 
 
 def answer(caller: Caller, request: Request[Any], home: Home, level: HistoryLevel) -> tuple[Any, Post]:
