@@ -363,10 +363,14 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
         if isinstance(grant, Done):
             return grant
         # No await from here on: a task that was not cancelled by now has the lease.
-        kept = self._keep(grant, wish)
-        lease = AsyncLease(self, kept, wish)
-        if wish.renew:  # else it ends by itself, whoever has it
-            self._keeping.keep_for(kept, lease)
+        try:
+            kept = self._keep(grant, wish)
+            lease = AsyncLease(self, kept, wish)
+            if wish.renew:  # else it ends by itself, whoever has it
+                self._keeping.keep_for(kept, lease)
+        except BaseException:  # an interrupt of the loop, which may go on later
+            self._keeping.pursue(Withdraw(grant.key, grant.attempt), grant.ttl)
+            raise
         if self._closed:  # while we asked: nobody would renew it. Whoever closes later finds it kept
             self._keeping.drop(grant.attempt)
             await asyncio.shield(self._in_worker(self._withdraw_after_closing, grant))

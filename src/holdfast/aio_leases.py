@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -77,7 +78,8 @@ class AsyncLease(BaseLease):
     def _watch(self) -> None:
         """Be there when the trust ends: the keeper may be waiting for the store at that moment."""
         if self._loss() is None:
-            self._watcher = self._loop.call_later(max(self.remaining, 0.001), self._watch)
+            # The loop has only a weak reference: what nobody else has is given back.
+            self._watcher = self._loop.call_later(max(self.remaining, 0.001), _watch, weakref.ref(self))
         else:
             self._client._keeping.tell(self._kept)  # noqa: SLF001
 
@@ -122,6 +124,11 @@ class AsyncLease(BaseLease):
             self._cancelled = True
             self._body.cancel(str(self._kept.lost))
         self._report_loss()
+
+
+def _watch(lease: weakref.ref[AsyncLease]) -> None:
+    if (found := lease()) is not None:
+        found._watch()  # noqa: SLF001
 
 
 class AsyncHold:

@@ -21,7 +21,7 @@ from holdfast.core.keeper import Keeper, Kept
 from holdfast.core.plans import Grant
 from holdfast.core.requests import Renew, Request, Signal, Sweep, Withdraw
 from holdfast.core.settings import Settings
-from holdfast.log import log
+from holdfast.log import warn
 from holdfast.masking import block_signals
 from holdfast.stores.base import Store
 
@@ -146,11 +146,9 @@ class KeeperThread:
         Then it is seen to after a nap at the latest.
         """
         self._chores.append(chore)
-        if self._mutex.acquire(blocking=not finalizing):
-            try:
+        if not (finalizing and self._mutex.locked()):
+            with self._mutex:
                 self._look_at(boot_time())
-            finally:
-                self._mutex.release()
 
     def wait(self, key: str, attempt: str) -> None:
         """Refresh this ticket from now on."""
@@ -181,7 +179,7 @@ class KeeperThread:
             tell, kept.tell = kept.tell, None
         if tell is not None:
             if kept.lost is not None and kept.lost.reason not in WANTED:
-                log().warning("%s", kept.lost)
+                warn("%s", kept.lost)
             tell()
 
     def tell_gone(self, member: Membership) -> None:
@@ -190,7 +188,7 @@ class KeeperThread:
             self._keeper.members.pop(member.id, None)
             tell, member.tell = member.tell, None
         if tell is not None:
-            log().warning("%s", member.lost)
+            warn("%s", member.lost)
             tell()
 
     def kept(self) -> list[Kept]:
@@ -262,7 +260,7 @@ class KeeperThread:
                     self._sleep(now)
                     continue
             for key in dropped:
-                log().warning(DROPPED, key)
+                warn(DROPPED, key)
             for member in gone:
                 self._safely(self.tell_gone, member)
             self._tell(lost)
@@ -297,7 +295,7 @@ class KeeperThread:
             with self._mutex:
                 lost, signals = self._keeper.answered(request, answer, asked=asked)
         except Exception as error:  # noqa: BLE001 - a keeper that died would lose every lease in silence
-            log().warning("renewal failed, trying again: %r", error)
+            warn("renewal failed, trying again: %r", error)
             with self._mutex:
                 self._keeper.failed(request, str(error), now=boot_time())
             return
@@ -321,7 +319,7 @@ class KeeperThread:
         try:
             self._store.execute(request)
         except Exception as error:  # noqa: BLE001 - as in _renew
-            log().warning("could not give back %r, trying again: %r", request.key, error)
+            warn("could not give back %r, trying again: %r", request.key, error)
             with self._mutex:
                 self._keeper.not_withdrawn(boot_time())
         else:
@@ -336,7 +334,7 @@ class KeeperThread:
         try:
             tell(kept)
         except BaseException as error:  # noqa: BLE001 - a user's sys.exit() ends a thread, but not this one
-            log().error("telling of %s failed: %r", kept.lost, error)
+            warn("telling of %s failed: %r", kept.lost, error)
 
     def _beat(self, member: Membership) -> None:
         asked = boot_time()
@@ -345,7 +343,7 @@ class KeeperThread:
             with self._mutex:
                 lost = member.answered(answer, asked=asked)
         except Exception as error:  # noqa: BLE001 - as in _renew
-            log().warning("heartbeat of instance %r failed, trying again: %r", member.id, error)
+            warn("heartbeat of instance %r failed, trying again: %r", member.id, error)
             with self._mutex:
                 member.failed(str(error), now=boot_time())
             return
@@ -358,7 +356,7 @@ class KeeperThread:
             try:
                 self._chores.popleft()()
             except Exception as error:  # noqa: BLE001 - as in _renew
-                log().warning("something could not be given back, and ends by itself: %r", error)
+                warn("something could not be given back, and ends by itself: %r", error)
             with self._mutex:
                 if self._keeper.next_at() <= boot_time():
                     return
@@ -368,7 +366,7 @@ class KeeperThread:
         try:
             swept = self._store.execute(Sweep(limit=SWEEP_LIMIT, after=self._swept_up_to))
         except Exception as error:  # noqa: BLE001 - as above
-            log().warning("sweep failed: %r", error)
+            warn("sweep failed: %r", error)
         else:
             self._swept_up_to = swept.after or ""
             if swept.after is not None:

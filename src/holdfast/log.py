@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,3 +17,9 @@ def log() -> logging.Logger:
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
     return logger
+
+
+def warn(message: str, *values: object) -> None:
+    """Log a warning from a thread that must go on, whatever filters and handlers the program has."""
+    with suppress(Exception):
+        log().warning(message, *values)

@@ -68,7 +68,7 @@ class Lock:
 
     def _last(self) -> Lease:
         owner = identity.current_owner()
-        for lease in reversed(self._leases):
+        for lease in self._leases[::-1]:  # a copy: other threads come and go
             if lease.owner == owner and not lease._released:  # noqa: SLF001 - as an interrupt may leave it
                 return lease
         raise errors.NotHeld(self.key, "the current task or thread has not acquired it")

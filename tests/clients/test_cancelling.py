@@ -255,7 +255,7 @@ def test_a_store_that_cannot_be_reached_cancels_the_body_at_the_deadline(play: C
                 await asyncio.sleep(PATIENCE)
         spy.heal()
 
-    play(scenario, Settings(ttl=0.5))
+    play(scenario, Settings(ttl=2.0, renew_at=0.1))
 
 
 def test_a_body_that_blocks_the_loop_keeps_its_lease(play: Callable[..., None]) -> None:

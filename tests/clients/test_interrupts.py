@@ -2,17 +2,19 @@
 nobody has.
 
 Python notices signals where a function is entered, and where one that is written in C comes back. No line of
-ours need come after that, so calls are tried by themselves. Threads only: a task is interrupted where it
-awaits, see `test_cancelling`.
+ours need come after that, so calls are tried by themselves. A task is cancelled where it
+awaits, see `test_cancelling`. But a loop can be interrupted anywhere, and be used again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -20,7 +22,7 @@ from typing import Any, Literal
 import pytest
 
 import holdfast
-from holdfast import Holdfast, LockView, Settings
+from holdfast import AsyncHoldfast, Holdfast, LockView, Settings
 from holdfast.keeping import AWAKE
 from tests.clients.support import eventually
 
@@ -183,6 +185,53 @@ def test_a_lease_that_nobody_has_is_given_back(url: str, caplog: pytest.LogCaptu
         eventually(lambda: not held(locks))
         assert not locks._keeping.kept()
         eventually(lambda: "Keep the lease as long as you need the lock" in caplog.text)
+
+
+@pytest.mark.parametrize("kind", ["acquire", "hold", "lock"])
+def test_a_loop_that_is_interrupted_anywhere_renews_nothing_that_nobody_has(kind: str, at: Where) -> None:
+    """The task has ended, and nobody has its lease. It is given back, or ends with its ttl."""
+
+    async def open_client() -> AsyncHoldfast:
+        return AsyncHoldfast("memory://", settings=Settings(sweep_every=None))
+
+    async def block(key: str) -> None:
+        if kind == "acquire":
+            lease = await locks.acquire(key)
+            await lease.release()
+        elif kind == "hold":
+            async with locks.hold(key):
+                pass
+        else:
+            async with locks.lock(key):
+                pass
+
+    with closing(asyncio.new_event_loop()) as loop:
+        locks = loop.run_until_complete(open_client())
+        for number in itertools.count(1):
+            where = interrupted_at(number, lambda: loop.run_until_complete(block(f"k-{number}")), at)  # noqa: B023
+            if where is None:
+                break
+            loop.run_until_complete(asyncio.sleep(0))  # until then it has the task that has ended
+            if locks._keeping.kept():
+                gc.collect()
+                locks._keeping.hurry("")  # else it has a look after a nap
+                eventually(lambda: not locks._keeping.kept(), where)
+        assert number > 30, "nothing was interrupted"
+        loop.run_until_complete(locks.close())
+
+
+def test_a_lease_of_tasks_that_nobody_has_is_given_back(url: str) -> None:
+    async def play() -> None:
+        async with AsyncHoldfast(url) as locks:
+            lease = await locks.acquire("nightly")
+            del lease
+            gc.collect()
+            locks._keeping.hurry("")
+            await asyncio.to_thread(eventually, lambda: not locks._keeping.kept())
+            await asyncio.to_thread(eventually, lambda: not locks._keeping.pursued())
+            assert [view async for view in locks.list(state="held")] == []
+
+    asyncio.run(play())
 
 
 def test_a_lease_that_is_not_renewed_needs_nobody_who_has_it(url: str) -> None:

@@ -135,9 +135,9 @@ def test_a_sweep_that_fails_costs_no_lease(stage: Stage) -> None:
 
 
 def test_sweeping_can_be_switched_off(stage: Stage) -> None:
-    locks = stage.client(settings=replace(QUICK, sweep_every=None))
+    locks = stage.client(settings=replace(QUICK, sweep_every=None, renew_at=0.1))
     spy = Spy(locks)
-    lease = stage.call(locks.acquire, "nightly", ttl=1.0)
+    lease = stage.call(locks.acquire, "nightly", ttl=4.0)
     eventually(lambda: spy.count(Renew) >= 3)
     assert spy.count(Sweep) == 0
     stage.call(lease.release)

@@ -21,6 +21,7 @@ from holdfast import (
     StoreError,
     StoreUnavailable,
 )
+from holdfast.core.data import replace
 from holdfast.core.requests import Acquire, Release, Renew
 from tests.clients.support import PATIENCE, QUICK, Spy, Stage, eventually, is_reachable
 
@@ -117,7 +118,7 @@ def test_a_store_that_cannot_be_reached_costs_the_lease_at_its_deadline_and_not_
 ) -> None:
     """An error is not a loss. OSError stands for what a third party's store may raise by mistake."""
     spy, told = Spy(stage.locks), Listener()
-    lease = stage.call(stage.locks.acquire, "nightly", ttl=1.5, on_lost=told)
+    lease = stage.call(stage.locks.acquire, "nightly", ttl=3.0, on_lost=told)
     spy.fail(Renew, lambda: error("the cable is out"))
     eventually(lambda: spy.count(Renew) >= 2)
     assert lease.held
@@ -146,7 +147,7 @@ def test_a_store_that_comes_back_in_time_costs_nothing(stage: Stage) -> None:
 
 def test_a_store_that_never_comes_back_does_not_hide_the_loss(stage: Stage) -> None:
     """Releasing fails as well; what matters is that the lock was lost."""
-    locks = stage.client(settings=Settings(ttl=0.5, release_timeout=0.1))
+    locks = stage.client(settings=Settings(ttl=2.0, renew_at=0.1, release_timeout=0.1))
     spy, told = Spy(locks), Listener()
     lease = stage.call(locks.acquire, "nightly", on_lost=told)
     spy.fault = lambda _: StoreUnavailable("gone")
@@ -206,8 +207,9 @@ def test_a_grant_whose_answer_was_lost_is_asked_for_again(stage: Stage) -> None:
 
 
 def test_max_hold_ends_a_lease_however_often_it_is_renewed(stage: Stage) -> None:
-    spy, told = Spy(stage.locks), Listener()
-    lease = stage.call(stage.locks.acquire, "nightly", ttl=1.0, max_hold=2.0, on_lost=told)
+    locks = stage.client(settings=replace(QUICK, renew_at=0.1))
+    spy, told = Spy(locks), Listener()
+    lease = stage.call(locks.acquire, "nightly", ttl=1.9, max_hold=2.0, on_lost=told)
     assert told.wait().reason == "max_hold reached"
     assert spy.count(Renew) >= 1
     check_lost(lease, "max_hold reached")

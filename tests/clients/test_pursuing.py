@@ -10,7 +10,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from holdfast import (
 )
 from holdfast.core.requests import Withdraw
 from holdfast.stores.sql.options import split_url
-from tests.clients.support import PATIENCE, Stage, eventually
+from tests.clients.support import PATIENCE, Stage, eventually, until_renewed
 
 SETTINGS = Settings(ttl=600.0, patience=600.0, release_timeout=0.1, sweep_every=None)
 
@@ -217,6 +217,40 @@ def test_who_is_interrupted_in_a_transaction_does_not_wait_for_it(
         getattr(theirs, ends)()
         eventually(lambda: not locks._keeping.pursued())
         assert is_free(others, "nightly")
+
+
+def test_who_is_interrupted_while_the_store_fails_leaves_nothing(
+    url: str, others: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Holdfast(url, settings=SETTINGS) as locks, ExitStack() as until_later:
+
+        def interrupted(*_: Any) -> Any:
+            until_later.enter_context(nobody_can_write(tmp_path))
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(locks, "_keep", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            locks.acquire("nightly")
+        assert look(others).state == "held"
+        until_later.close()
+        eventually(lambda: look(others).state == "free")
+
+
+def test_logging_that_fails_does_not_end_the_keeper() -> None:
+    class Faulty(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            raise ValueError(record)
+
+    faulty = Faulty()
+    with Holdfast("memory://", settings=Settings(sweep_every=None, renew_at=0.1)) as locks:
+        logging.getLogger("holdfast").addFilter(faulty)
+        try:
+            dropped = locks.acquire("nightly")
+            del dropped  # of which it warns
+            eventually(lambda: is_free(locks, "nightly"))
+            until_renewed(locks.acquire("other", ttl=5.0))
+        finally:
+            logging.getLogger("holdfast").removeFilter(faulty)
 
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])

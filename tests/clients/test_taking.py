@@ -368,6 +368,23 @@ def test_a_lock_may_be_entered_again_unless_its_limit_says_no(stage: Stage) -> N
 
 
 @pytest.mark.parametrize("stage", ["sync"], indirect=True)
+def test_a_lock_is_released_while_others_come_and_go(stage: Stage) -> None:
+    """Another thread left between a look at all leases and the first of them: the holder found none."""
+
+    class Crowd(list[Any]):
+        def __reversed__(self) -> Any:
+            found = super().__reversed__()
+            del self[0]
+            return found
+
+    lock = stage.locks.lock("nightly")
+    stage.call(lock.acquire)
+    lock._leases = Crowd([stage.call(stage.locks.acquire, "of another thread"), *lock._leases])
+    stage.call(lock.release)
+    assert not stage.call(lock.locked)
+
+
+@pytest.mark.parametrize("stage", ["sync"], indirect=True)
 def test_a_threading_lock_has_its_timeouts(stage: Stage) -> None:
     lock = stage.locks.lock("nightly")
     other = stage.actor("other")

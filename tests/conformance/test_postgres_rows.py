@@ -193,12 +193,11 @@ def test_a_lease_that_was_waited_for_is_born_with_its_whole_ttl(
     acquiring = in_thread(lambda: take(store, "a-1", ttl=1.0))
     wait_for_waiters(postgres_server, 1)
     time.sleep(0.3)
+    (released,) = theirs.execute("SELECT extract(epoch FROM clock_timestamp())").fetchone() or (0,)
     theirs.commit()
     assert isinstance(acquiring(), Granted)
-    (left,) = theirs.execute(
-        "SELECT expires_at / 1e6 - extract(epoch FROM clock_timestamp()) FROM holdfast_locks"
-    ).fetchone() or (0,)
-    assert left > 0.8
+    (end,) = theirs.execute("SELECT expires_at / 1e6 FROM holdfast_locks").fetchone() or (0,)
+    assert end >= float(released) + 1.0
 
 
 @pytest.fixture
@@ -324,7 +323,7 @@ def test_an_answer_that_does_not_come_is_an_unknown_outcome(postgres_locks):
     assert address.hostname
     assert address.port
     with Proxy(address.hostname, address.port) as proxy:
-        url = f"{proxy.through(postgres_locks)}&request_timeout=0.5&signals=no"
+        url = f"{proxy.through(postgres_locks)}&request_timeout=3&signals=no"
         store: Any = open_store(url, StoreOptions(CLIENT))
         store.open()
         free(store)

@@ -91,7 +91,7 @@ def test_who_has_left_or_died_is_shown_if_one_wants_to_know(one):
 def test_the_dead_that_still_have_work_are_shown_anyway(one):
     one.offer("report:1")
     with fleet_at(os.environ["HOLDFAST_URL"]) as other:
-        id = other.join("dead", ttl=0.3)
+        id = other.join("dead", ttl=3.0)
         assert other.claim(id, "report")
         while lines("instances", "--json")[0]["state"] != "dead":
             pass
@@ -366,7 +366,7 @@ def test_doctor_says_what_nobody_takes_care_of(fleet):
 
 def test_doctor_tells_of_work_that_a_dead_instance_has(one):
     one.offer("report:1")
-    assert one.claim(one.join("worker-1", ttl=0.3), "report")
+    assert one.claim(one.join("worker-1", ttl=3.0), "report")
     while lines("instances", "--json")[0]["state"] != "dead":
         pass
     assert doctor()["dead instances"]["text"] == "'worker-1' died with 1 piece of work, not taken over yet"

@@ -33,13 +33,13 @@ def running(*args):
     finally:
         process.kill()
         try:
-            process.communicate(timeout=5)  # not for ever: a command that was not stopped keeps the pipes
+            process.communicate(timeout=30)  # not for ever: a command that was not stopped keeps the pipes
         finally:
             process.stdout.close()
             process.stderr.close()
 
 
-def eventually(condition, timeout=5.0):
+def eventually(condition, timeout=30.0):
     end = time.monotonic() + timeout
     while not (found := condition()):
         assert time.monotonic() < end, "it did not happen in time"
@@ -50,7 +50,7 @@ def eventually(condition, timeout=5.0):
 def text_of(path):
     """Return what the command wrote into a file, once `run` has told the guardian about the command, too."""
     text = eventually(lambda: path.exists() and path.read_text())
-    time.sleep(0.25)  # a command can be faster than that; the reference names this gap
+    time.sleep(2)  # a command can be faster than that; the reference names this gap
     return text
 
 
@@ -127,7 +127,7 @@ def test_the_next_run_starts_when_the_first_ends(locks, tmp_path):
         running("nightly", "--", "sh", "-c", script) as first,
         running("nightly", "--", "sh", "-c", script) as second,
     ):
-        assert (first.wait(10), second.wait(10)) == (0, 0)
+        assert (first.wait(30), second.wait(30)) == (0, 0)
     assert file.read_text().split() == ["in", "out", "in", "out"]
 
 
@@ -165,7 +165,7 @@ def test_signals_are_passed_on_and_the_lock_is_released(locks, tmp_path, number)
     with running("nightly", "--", "sh", "-c", script) as process:
         text_of(ready)
         process.send_signal(number)
-        assert process.wait(5) == 5
+        assert process.wait(30) == 5
         assert process.stdout.read() == "heard\n"
     assert locks.inspect("nightly").state == "free"
 
@@ -175,7 +175,7 @@ def test_a_signal_ends_the_waiting_and_leaves_no_ticket(locks, number):
     with locks.hold("nightly"), running("nightly", "--", "true") as process:
         eventually(lambda: locks.inspect("nightly").waiting)
         process.send_signal(number)
-        assert process.wait(5) == 128 + number
+        assert process.wait(30) == 128 + number
         assert process.stderr.read() == ""
         assert locks.inspect("nightly").waiting == 0
 
@@ -186,7 +186,7 @@ def test_a_broken_lock_stops_the_command_and_what_it_started(locks, tmp_path):
     with running("nightly", "--", "sh", "-c", script) as process:
         found = text_of(pids).split()
         locks.break_lock("nightly", reason="stuck", by="ops")
-        assert process.wait(5) == 76
+        assert process.wait(30) == 76
         assert "is lost: broken by ops (stuck); stopping the command" in process.stderr.read()
     assert not any(is_alive(pid) for pid in found)
 
@@ -197,15 +197,15 @@ def test_a_command_that_does_not_stop_is_killed_after_the_grace(locks, tmp_path)
     with running("nightly", "--grace", "0.2", "--", "sh", "-c", script) as process:
         pid = text_of(pids).strip()
         locks.break_lock("nightly", reason="stuck", by="ops")
-        assert process.wait(5) == 76
+        assert process.wait(30) == 76
         assert "did not stop in time, and was killed" in process.stderr.read()
     assert not is_alive(pid)
 
 
 def test_max_hold_stops_the_command(locks):
-    done = run("nightly", "--max-hold", "0.8", "--", "sleep", "60")
+    done = run("nightly", "--max-hold", "4", "--", "sleep", "60")
     assert done.returncode == 76
-    assert "max-hold is 0.8 s; stopping the command" in done.stderr
+    assert "max-hold is 4 s; stopping the command" in done.stderr
     assert locks.inspect("nightly").state == "free"
 
 
@@ -213,7 +213,7 @@ def test_without_the_store_the_command_is_dead_before_the_lease_ends(url, tmp_pa
     """The file is locked by another process for longer than the lease: it cannot be renewed."""
     alive = tmp_path / "alive"
     script = f"trap '' TERM; while :; do date +%s.%N > {alive}.new; mv {alive}.new {alive}; done"
-    command = ("nightly", "--ttl", "1.5", "--url", f"{url}?busy_timeout=0.1", "--", "sh", "-c", script)
+    command = ("nightly", "--ttl", "6", "--url", f"{url}?busy_timeout=0.1", "--", "sh", "-c", script)
     with (
         running(*command) as process,
         closing(sqlite3.connect(tmp_path / "locks.db", isolation_level=None)) as other,
@@ -221,7 +221,7 @@ def test_without_the_store_the_command_is_dead_before_the_lease_ends(url, tmp_pa
         text_of(alive)
         other.execute("BEGIN IMMEDIATE")
         (end,) = other.execute("SELECT expires_at / 1e6 FROM holdfast_locks").fetchone()
-        assert process.wait(10) == 76
+        assert process.wait(30) == 76
         errors = process.stderr.read()
         other.execute("ROLLBACK")
     assert "is running out: it could not be renewed; stopping the command" in errors
@@ -229,7 +229,7 @@ def test_without_the_store_the_command_is_dead_before_the_lease_ends(url, tmp_pa
 
 
 def test_a_lease_is_renewed_for_as_long_as_the_command_runs(locks):
-    done = run("nightly", "--ttl", "0.6", "--", "sleep", "1.5")
+    done = run("nightly", "--ttl", "4", "--", "sleep", "6")
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -252,14 +252,14 @@ def test_killing_run_while_it_stops_the_command_kills_the_command(locks, tmp_pat
         locks.break_lock("nightly", reason="stuck", by="ops")
         text_of(heard)
         process.kill()
-        eventually(lambda: not is_alive(pid), timeout=2)
+        eventually(lambda: not is_alive(pid), timeout=8)
 
 
 def test_while_run_itself_is_paused_the_command_is_dead_before_the_lease_ends(url, tmp_path):
     alive = tmp_path / "alive"
     script = f"trap '' TERM; while :; do date +%s.%N > {alive}.new; mv {alive}.new {alive}; done"
     with (
-        running("nightly", "--ttl", "1.5", "--", "sh", "-c", script) as process,
+        running("nightly", "--ttl", "6", "--", "sh", "-c", script) as process,
         closing(sqlite3.connect(tmp_path / "locks.db", isolation_level=None)) as other,
     ):
         text_of(alive)
@@ -269,7 +269,7 @@ def test_while_run_itself_is_paused_the_command_is_dead_before_the_lease_ends(ur
             time.sleep(0.01)
         last = float(alive.read_text())
         process.send_signal(signal.SIGCONT)
-        assert process.wait(5) == 76
+        assert process.wait(30) == 76
     assert last < end
     assert float(alive.read_text()) == last
 
@@ -285,7 +285,7 @@ def terminal(*command):
     def wait_for(text):
         nonlocal seen
         while text not in seen:
-            assert select.select([fd], [], [], 5.0)[0], seen
+            assert select.select([fd], [], [], 30.0)[0], seen
             seen += os.read(fd, 1000)
 
     try:

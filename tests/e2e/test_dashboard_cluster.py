@@ -235,7 +235,7 @@ def test_instances_come_work_and_go_while_one_looks(page, server, fleet):
 
 def test_who_died_with_work_is_told_from_who_left(page, server, fleet):
     fleet.offer("report:1")
-    fleet.claim(fleet.join("worker-1", ttl=1.0), "report")
+    fleet.claim(fleet.join("worker-1", ttl=4.0), "report")
     fleet.join("worker-2")
     page.goto(f"{server.url}/#/instances?show=all")
     expect(card(page, "worker-2").locator(".badge")).to_have_text("alive")

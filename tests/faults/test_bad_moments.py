@@ -103,8 +103,8 @@ def test_an_interrupt_while_a_fork_waits_for_a_store_leaves_forking_possible(url
     thread = threading.Thread(target=busy)
     thread.start()
     inside.wait(10)
-    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with suppress(KeyboardInterrupt):
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         in_child(lambda: None)
     assert mutex.locked()  # by the other thread, which is still inside
     assert not exits._forking.locked()

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from tests.faults.processes import HEARTBEAT, PATIENCE, House, Worker, eventually
+from tests.faults.processes import HEARTBEAT, PATIENCE, PATIENT, House, Worker, eventually
 
 COUNT = """
     import sys
@@ -71,7 +71,7 @@ def test_32_processes_on_one_counter_lose_no_count(url: str, tmp_path: Path) -> 
 
 
 def test_processes_are_served_in_the_order_of_their_coming(house: House) -> None:
-    holder, *waiters = house.workers(9)
+    holder, *waiters = house.workers(9, settings=PATIENT)
     holder.acquire(ttl=600)
     order = house.folder / "order"
     order.touch()

@@ -7,13 +7,13 @@ import socket
 
 import pytest
 
-from tests.faults.processes import PATIENCE, SLACK, TTL, Failed, House, eventually
+from tests.faults.processes import PATIENCE, PATIENT, SLACK, TTL, Failed, House, eventually
 
 
 def test_a_killed_holder_costs_its_ttl_and_the_next_token_is_higher(house: House) -> None:
     holder, waiter = house.workers(2)
     first = holder.acquire()
-    waiter.queue()
+    waiter.queue(ttl=60)
     house.until_waiting(1)
     holder.kill()
     assert waiter.answer() > first
@@ -33,7 +33,7 @@ def test_a_killed_waiter_at_the_head_costs_a_claim_window(house: House) -> None:
     holder.acquire(ttl=60)
     head.queue(ttl=600)  # which it would cost if it had claimed
     house.until_waiting(1)
-    second.queue()
+    second.queue(ttl=60)
     house.until_waiting(2)
     head.kill()
     holder.release()
@@ -57,7 +57,7 @@ def test_a_waiter_that_died_long_ago_costs_nothing(house: House) -> None:
 
 
 def test_a_winner_killed_before_it_claims_costs_the_claim_window(house: House) -> None:
-    holder, winner, second = house.workers(3)
+    holder, winner, second = house.workers(3, settings="Settings(heartbeat=0.3, claim=5.0, patience=10.0)")
     first = holder.acquire(ttl=60)
     winner.queue(ttl=600)  # which it would cost if it had claimed
     house.until_waiting(1)
@@ -76,7 +76,7 @@ def test_a_winner_killed_before_it_claims_costs_the_claim_window(house: House) -
 def test_a_winner_that_stands_still_too_long_joins_at_the_tail(house: House) -> None:
     holder, winner, second = house.workers(3)
     holder.acquire(ttl=60)
-    winner.queue()
+    winner.queue(ttl=60)
     house.until_waiting(1)
     second.queue(ttl=60)
     house.until_waiting(2)
@@ -93,7 +93,7 @@ def test_a_winner_that_stands_still_too_long_joins_at_the_tail(house: House) -> 
 
 
 def test_a_waiter_that_stands_still_for_a_moment_keeps_its_place(house: House) -> None:
-    holder, head, second = house.workers(3)
+    holder, head, second = house.workers(3, settings=PATIENT)
     holder.acquire(ttl=60)
     head.queue(ttl=60)
     house.until_waiting(1)

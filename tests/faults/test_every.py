@@ -36,8 +36,8 @@ SCHEDULE = f"""
         await asyncio.sleep({{length}})
         note("end", run)
 
-    locks = Holdfast(url, ttl={TTL}, settings=Settings(heartbeat=0.3, claim=1.5, patience=3))
-    async_locks = AsyncHoldfast(url, ttl={TTL}, settings=Settings(heartbeat=0.3, claim=1.5, patience=3))
+    locks = Holdfast(url, ttl={{ttl}}, settings=Settings(heartbeat=0.3, claim=1.5, patience=3))
+    async_locks = AsyncHoldfast(url, ttl={{ttl}}, settings=Settings(heartbeat=0.3, claim=1.5, patience=3))
 
     def serve():
         async def main():
@@ -101,8 +101,10 @@ def diary(tmp_path: Path) -> Diary:
     return Diary(tmp_path)
 
 
-def start(diary: Diary, worker: Worker, *, tasks: Any = False, length: float = 0.02) -> Worker:
-    worker.do(SCHEDULE.format(file=str(diary.file), length=length, tasks=bool(tasks)))
+def start(
+    diary: Diary, worker: Worker, *, tasks: Any = False, length: float = 0.02, ttl: float = 30.0
+) -> Worker:
+    worker.do(SCHEDULE.format(file=str(diary.file), length=length, tasks=bool(tasks), ttl=ttl))
     return worker
 
 
@@ -128,7 +130,7 @@ def test_a_process_that_is_killed_in_the_middle_costs_its_lease_and_no_tick(
 ) -> None:
     workers = house.workers(4)
     for n, worker in enumerate(workers):
-        start(diary, worker, tasks=n % 2, length=0.15)
+        start(diary, worker, tasks=n % 2, length=0.15, ttl=4.0)
     killed = set()
     for _ in range(2):
         victim = stop_in_a_run(diary, workers)
@@ -168,7 +170,7 @@ def test_a_process_that_stood_still_past_its_lease_knows_and_the_tick_is_run_aga
     house: House, diary: Diary
 ) -> None:
     sleeper, other = house.workers(2)
-    start(diary, sleeper, length=0.5)
+    start(diary, sleeper, length=0.5, ttl=TTL)
     stop_in_a_run(diary, [sleeper])
     tick = diary.lines()[-1][1]
     start(diary, other)

@@ -194,12 +194,13 @@ def test_the_lost_answer_to_a_ticket_leaves_one_ticket(line: Line) -> None:
 def test_a_lease_outlives_lost_answers_to_its_renewals(line: Line) -> None:
     """The server renews and nobody hears of it: an error is not a loss, while there is time to ask again."""
     locks = warm_up(line)
-    lease = line.stage.call(locks.acquire, "nightly", ttl=TTL)
+    ttl = 5.0
+    lease = line.stage.call(locks.acquire, "nightly", ttl=ttl)
     first = lease._kept.trusted_until
     asked = eventually(lambda: lease._kept.trusted_until > first and lease._kept.trusted_until)
     line.proxy.lose_answers()
-    eventually(lambda: line.look().expires_in < 0.8 * TTL)
-    eventually(lambda: line.look().expires_in > 0.8 * TTL)  # it was renewed there
+    eventually(lambda: line.look().expires_in < 0.8 * ttl)
+    eventually(lambda: line.look().expires_in > 0.8 * ttl)  # it was renewed there
     line.proxy.restore()
     eventually(lambda: lease._kept.trusted_until > asked)
     lease.check()

@@ -60,7 +60,7 @@ def test_sixteen_workers_go_on_after_their_server_was(
         server.resume()
     fleet.until_all_had_turns()
     lost = way == "killed" and isinstance(server, PostgresServer)  # where a release need not reach the disk
-    assert fleet.check(lost_releases=lost) > 100
+    assert fleet.check(lost_releases=lost) >= 64  # each of them four
 
 
 def test_releases_that_a_crash_has_lost_may_look_like_a_circle() -> None:

@@ -867,7 +867,7 @@ SERVER_MUTANTS = (
         "mysql: what a transaction has taken itself is somebody else's",
         "Fencing",
         WITHIN,
-        (("        and not run.changed_by_them\n", ""),),
+        (("    elif not done and not run.changed_by_them:\n", "    elif not done:\n"),),
         THEIRS.format(
             "what_a_transaction_has_taken_itself_is_busy_for_its_next_try[mariadb REPEATABLE READ]"
         ),

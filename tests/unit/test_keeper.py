@@ -524,6 +524,17 @@ def test_everything_can_be_tried_at_once(keeper):
     assert keeper.pursue_at == 100.01, "nobody sleeps for ever because there is nothing left"
 
 
+def test_nothing_is_given_back_while_a_lease_that_is_renewed_ends_soon(keeper):
+    """Its row may be locked. While the keeper waits for that, it renews nothing."""
+    keep(keeper, "short", ttl=2.4)
+    keep(keeper, "runs-out", ttl=2.4, renew=False)
+    pursue(keeper, "a-1")
+    assert keeper.withdrawal(100.0) is None
+    assert 100.0 < keeper.next_at() <= 101.4, "it does not look again all the time"
+    keeper.drop("short")
+    assert keeper.withdrawal(keeper.next_at()) == Withdraw("nightly", "a-1")
+
+
 def test_what_is_pursued_again_lasts_as_long_as_was_said_last(keeper):
     pursue(keeper, "a-1", lasts=1.0)
     pursue(keeper, "a-1", lasts=10.0)

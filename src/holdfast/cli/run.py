@@ -240,7 +240,7 @@ def _cannot_run(program: str) -> int | None:
 
 
 def _run(command: Sequence[str], locks: Holdfast, lease: Lease, timing: Timing, events: Events) -> int:
-    started = boot_time()
+    started = boot_time() + lease.remaining - timing.ttl  # when it was asked for, however late we are
     env = {
         **os.environ,
         "HOLDFAST_KEY": lease.key,

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 BATCH = 2000  # leases in one request: 10,000 leases are five requests
 
+# What is given back may have to wait for its row, if somebody keeps that locked, and so may all renewals. So
+# it has to wait itself while any lease ends sooner than this, in seconds.
+LONGEST_WAIT = 1.5
+
 # Renew what is due within this part of the ttl, too: leases taken at different times then travel together.
 EARLY = 0.1
 
@@ -175,12 +179,17 @@ class Keeper:
         self._line_up(pursued)
 
     def withdrawal(self, now: float) -> Withdraw | None:
-        """Return what is to be given back next, if it is time for that."""
+        """Return what is to be given back next, if there is time for that."""
         while self.pursue_at <= now and (first := self._first()) is not None:
-            if now < first.until:
+            if now >= first.until:
+                del self.pursued[first.request.attempt]
+            elif any(
+                kept.renews and kept.trusted_until < now + LONGEST_WAIT for kept in self.leases.values()
+            ):
+                self._pause_until = now + LONGEST_WAIT / 4
+            else:
                 self._tried = first
                 return first.request
-            del self.pursued[first.request.attempt]
         return None
 
     def withdrawn(self, request: Withdraw) -> None:

@@ -63,7 +63,7 @@ def _paused(record: Record, cast: Cast) -> Script:
         f"{PAUSED} sleeps through the end of its lease, and wakes up when it is another's.",
     )
     works = {**dict.fromkeys(others, SHORT), others[0]: 1.0}  # it shall still hold when the other is back
-    yield from _hold_before_others(record, cast, PAUSED, 0.8, works)
+    yield from _hold_before_others(record, cast, PAUSED, 2.4, works)
     record.struck(PAUSED, "paused", cast.signal(PAUSED, signal.SIGSTOP))
     turn = record.last(PAUSED)
     yield lambda: turn.lapsed is not None

@@ -156,9 +156,7 @@ class Within:
 def check_nesting(connection: Any, request: Request[Any], home: Home) -> None:
     """Raise `SettingsError` if SQLAlchemy knows of a savepoint that what is asked would end with."""
     may_be_undone = isinstance(request, Release) and not home.savepoints_may_commit
-    if may_be_undone:
-        return
-    if in_savepoint(connection):
+    if not may_be_undone and in_savepoint(connection):
         raise SettingsError(NESTED)
 
 
