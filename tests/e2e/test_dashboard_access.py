@@ -104,6 +104,10 @@ def test_it_does_not_say_live_while_nothing_can_be_written(page, server, tmp_pat
         expect(page.locator("#banner")).to_contain_text("The server is not ready: a write")
         expect(row(page, "nightly")).to_be_visible()  # what can be read is shown, and is not old
         expect(page.locator("body")).not_to_have_attribute("data-stale", "true")
+        page.goto(f"{server.url}/#/server")
+        expect(page.locator(".facts")).to_contain_text("not ready: a write")
+        expect(page.locator(".facts")).not_to_contain_text("serving")
+    expect(page.locator(".facts")).to_contain_text("serving")
     expect(page.locator("#light")).to_have_text("live")
     expect(page.locator("#banner")).to_be_hidden()
 
@@ -122,9 +126,10 @@ def test_it_does_not_say_live_while_a_proxy_answers_whether_it_is_ready(page, se
     page.route(
         "**/readyz", lambda route: route.fulfill(status=401, content_type="text/html", body="<p>Log in")
     )
-    page.goto(server.url)
+    page.goto(f"{server.url}/#/server")
     expect(page.locator("#light")).to_have_text("connected")
     expect(page.locator("#banner")).to_be_hidden()
+    expect(page.locator(".facts")).to_contain_text("whether it is ready cannot be found out")
     page.unroute("**/readyz")
     expect(page.locator("#light")).to_have_text("live")
 

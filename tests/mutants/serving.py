@@ -41,6 +41,10 @@ MOVED = "instance = :instance, host = :host, pid = :pid\n WHERE lock_key = :key 
 STAYED = "host = :host, pid = :pid\n WHERE lock_key = :key AND attempt = :attempt;"
 
 STRANGERS = "tests/server/http/test_strangers.py::test_{}[asyncio]"
+SPARED = (
+    "tests/server/http/test_strangers.py::"
+    "test_first_requests_are_spared_for_who_is_nearly_as_old_and_not_for_who_has_just_come"
+)
 BAD_DAYS = "tests/server/test_bad_days.py::test_{}"
 FORGOTTEN = "what_was_forgotten_is_in_the_history_with_who_did_it"
 
@@ -341,6 +345,34 @@ SERVING_MUTANTS_ON_SERVERS = (
         "server/http/listener.py",
         (('self._make_room("full", strangers.oldest(), remote)', "pass"),),
         STRANGERS.format("the_oldest_stranger_makes_room_when_the_server_is_full"),
+    ),
+    Mutant(
+        "server: strangers that keep themselves busy stay",
+        "Access tokens",
+        "server/http/connection.py",
+        (("self._state == HANDLING and not self._answered", "self._state == HANDLING"),),
+        STRANGERS.format("strangers_that_keep_themselves_busy_make_room_as_others_do"),
+    ),
+    Mutant(
+        "server: slow first requests push out who has just come",
+        "Access tokens",
+        "server/http/strangers.py",
+        (("islice(strangers, len(strangers) // 2 + 1)", "islice(strangers, None)"),),
+        SPARED,
+    ),
+    Mutant(
+        "server: what the store says is a line for each stranger",
+        "Access tokens",
+        "server/app.py",
+        (("            if known:\n", "            if True:\n"),),
+        BAD_DAYS.format("what_the_store_says_is_logged_sparingly_for_who_is_not_let_in"),
+    ),
+    Mutant(
+        "server: a key that is no string is a part of the answer",
+        "Access tokens",
+        "server/shapes.py",
+        (("        return _read_key(value, name)\n", "        return keys.validate(value)\n"),),
+        BAD_DAYS.format("what_should_be_a_key_and_is_nested_is_the_callers_mistake[leases]"),
     ),
     Mutant(
         "server: who was let in makes room for strangers",

@@ -16,10 +16,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.core.access import GrantAccess
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.identity import new_client
 from holdfast.server import Limits, ServerSettings
+from holdfast.server.admission import access
+from holdfast.server.backend import Backend
 from holdfast.server.handlers.looking import Looking
+from holdfast.server.operating import logs
 from holdfast.server.operating.logs import ServerLog
+from holdfast.server.operating.sparing import Sparing
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
 from holdfast.testing.serving import ServerThread
@@ -147,11 +152,43 @@ def test_a_body_that_is_nested_deeply_is_the_callers_mistake(make: Callable[...,
     assert place.figure('holdfast_requests_total{route="/v1/locks/{key}/acquire"') == len(depths)
 
 
-def test_whatever_fails_inside_is_counted_and_logged_as_a_request(
-    make: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/renew", '{"leases": [{"key": %s, "attempt": "a", "token": 1, "ttl": 1}]}'),
+        ("/v1/renew", '{"tickets": [{"key": %s, "attempt": "a", "patience": 1}]}'),
+        ("/v1/instances/i/claim", '{"number": 1, "attempt": "a", "types": [%s]}'),
+        ("/v1/work", '{"works": [{"key": %s}]}'),
+        ("/v1/sweep", '{"after": %s}'),
+    ],
+    ids=["leases", "tickets", "types", "works", "after"],
+)
+def test_what_should_be_a_key_and_is_nested_is_the_callers_mistake(
+    make: Callable[..., Place], path: str, body: str
 ) -> None:
-    async def fail(*_: object) -> None:
+    """It can be read and shown, and the answer had all of it: that was a failure that nobody counted."""
+    place = make()
+    for depth in (1, 200, 500, 700, 900):
+        nested = "[" * depth + "]" * depth
+        assert place.ask("POST", path, (body % nested).encode()) in (400, 422), depth
+    assert place.figure("holdfast_requests_total{") == 5
+
+
+class Unspeakable(HoldfastError):
+    def __str__(self) -> str:
         raise ZeroDivisionError("a flaw of ours")
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("a flaw of ours"), Unspeakable()], ids=["flaw", "refusal"]
+)
+def test_whatever_fails_inside_is_counted_and_logged_as_a_request(
+    make: Callable[..., Place], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Also what fails while the answer is made that says what has failed."""
+
+    async def fail(*_: object) -> None:
+        raise error
 
     monkeypatch.setattr(Looking, "list", fail)
     place = make()
@@ -160,6 +197,32 @@ def test_whatever_fails_inside_is_counted_and_logged_as_a_request(
     place.log.close()
     (line,) = place.lines(message="request")
     assert (line["status"], line["error"], line["level"]) == (500, "ZeroDivisionError", "error")
+
+
+def test_what_the_store_says_is_logged_sparingly_for_who_is_not_let_in(
+    make: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it fails, each token that nobody knows was a line."""
+
+    async def fail(*_: object) -> None:
+        error = StoreUnavailable("db-1 is gone")
+        error.from_store = True  # type: ignore[attr-defined]
+        raise error
+
+    monkeypatch.setattr(logs, "Sparing", lambda _: Sparing(lambda: 0.0))  # no second passes
+    monkeypatch.setattr(access, "LOOK_AGAIN", 0.0)
+    place = make()
+    kept = ask_as(place, "admin:*")
+    monkeypatch.setattr(Backend, "ask", fail)
+    for number in range(15):
+        assert place.ask("GET", "/v1/locks", token=f"hf_{number:012x}_{SECRET}") == 503
+    for _ in range(15):
+        assert kept("GET", "/v1/locks").status == 503
+    place.log.close()
+    told = [line for line in place.lines(level="warning") if line["message"].endswith(": db-1 is gone")]
+    told = [line for line in told if line["message"].startswith("request ")]
+    (rest,) = place.lines(message="5 more lines were left out: the store fails for callers not let in")
+    assert (len(told), rest["left_out"]) == (10 + 15, 5)  # of who was let in: every one
 
 
 def ask_as(place: Place, *rights: str, name: str = "ci") -> Callable[..., http.client.HTTPResponse]:

@@ -157,9 +157,16 @@ def test_a_type_is_what_keys_begin_with():
     for wrong in ("a:b", ":", "x" * 255):
         with pytest.raises(SettingsError, match="before their first colon"):
             shape.read(wrong, "types")
-    for wrong in ("a\nb", 7, None):
-        with pytest.raises(InvalidKey):
-            shape.read(wrong, "types")
+    with pytest.raises(InvalidKey):
+        shape.read("a\nb", "types")
+
+
+@pytest.mark.parametrize("shape", [Key(), Key(empty=True), WorkType()])
+@pytest.mark.parametrize("wrong", [7, None, True, [], {}, ["a"]])
+def test_keys_and_types_are_strings(shape, wrong):
+    """Whatever else it is does not become a part of the answer."""
+    with pytest.raises(SettingsError, match=r"name is .*; it must be a string"):
+        shape.read(wrong, "name")
 
 
 def test_text_of_several_lines_has_no_nul():

@@ -151,22 +151,19 @@ class App:
         began = time.perf_counter()
         path, named, who, failed, known = UNKNOWN, "", "", "", False
         try:
-            route, named = match(request.method, request.path)
-            path = route.path
-            principal = ANYONE if route.public else await self._access.authenticate(request)
-            who = principal.name
-            if not route.public:
-                known = True
-                request.let_in()
-            self._admit(route, principal)
-            response = await self._handlers[route.name](self._read(request, route, named, principal))
-        except errors.HoldfastError as error:
-            self._count(error)
-            failed = type(error).__name__
-            told = outward(error)
-            if told is not error:
-                self._log.say(f"request {request.id}: {error}", "warning")
-            response = refused(told)
+            try:
+                route, named = match(request.method, request.path)
+                path = route.path
+                principal = ANYONE if route.public else await self._access.authenticate(request)
+                who = principal.name
+                if not route.public:
+                    known = True
+                    request.let_in()
+                self._admit(route, principal)
+                response = await self._handlers[route.name](self._read(request, route, named, principal))
+            except errors.HoldfastError as error:
+                failed = type(error).__name__
+                response = self._refuse(request, error, known=known)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an answer and the log the reason
             failed = type(error).__name__
             log().exception("request %s: %s %s has failed", request.id, request.method, path)
@@ -187,6 +184,18 @@ class App:
             known=known,
         )
         return response
+
+    def _refuse(self, request: HTTPRequest, error: errors.HoldfastError, *, known: bool) -> Response:
+        """Return the answer that says why not. What only the log may tell is told there."""
+        self._count(error)
+        told = outward(error)
+        if told is not error:
+            text = f"request {request.id}: {error}"
+            if known:
+                self._log.say(text, "warning")
+            else:
+                self._log.seldom("the store fails for callers not let in", text, "warning")
+        return refused(told)
 
     def _admit(self, route: Route, principal: Principal) -> None:
         """Refuse who may not ask for anything of this kind, or has asked too much."""

@@ -78,6 +78,12 @@ class Text(Shape):
         return found
 
 
+def _read_key(value: Any, name: str) -> str:
+    if not isinstance(value, str):  # an `InvalidKey` would have all of it in the answer, however deep it is
+        _refuse(name, value, "a string")
+    return keys.validate(value)
+
+
 @data
 class Key(Shape):
     """The name of a lock; or how names begin, which may be nothing."""
@@ -87,7 +93,7 @@ class Key(Shape):
     def read(self, value: Any, name: str) -> str:
         if value == "" and self.empty:
             return ""
-        return keys.validate(value)
+        return _read_key(value, name)
 
     def schema(self) -> Json:
         least = 0 if self.empty else 1
@@ -108,7 +114,7 @@ class WorkType(Shape):
     def read(self, value: Any, name: str) -> str:
         if value == "":
             return ""
-        if ":" in keys.validate(value) or len(value) > self.longest:
+        if ":" in _read_key(value, name) or len(value) > self.longest:
             _refuse(
                 name, value, f"what keys begin with before their first colon, at most {self.longest} long"
             )

@@ -117,6 +117,26 @@ def test_strangers_that_are_answered_make_room_last(serve):
                 assert site.desk.cancelled.wait(30)
 
 
+def test_strangers_that_keep_themselves_busy_make_room_as_others_do(serve):
+    """Else a caller that has not asked yet would be the only one to go."""
+    site = serve(connections=4)
+
+    def busy():
+        return sum(request.path == "/public/wait" for request in site.desk.seen)
+
+    with ExitStack() as stack:
+        oldest, guest, *others = (stack.enter_context(site.connect()) for _ in range(4))
+        for each in (oldest, *others):
+            assert each.ask("/public").status == 200
+            each.get("/public/wait")
+        site.until(lambda: busy() == 3)
+        late = stack.enter_context(site.connect())
+        late.get("/public/wait")
+        site.until(lambda: busy() == 4)
+        assert guest.ask("/").status == 200
+        assert oldest.is_closed()
+
+
 def test_sockets_that_never_finish_their_handshake_are_counted_and_make_room(
     serve, certificates, options, cuts
 ):
@@ -181,8 +201,21 @@ def test_handshakes_under_way_end_with_the_server(serve, certificates):
 
 
 class Somebody:
-    def __init__(self, is_busy=False):
-        self.is_busy = is_busy
+    def __init__(self, is_first=False):
+        self.is_first = is_first
+
+
+def test_first_requests_are_spared_for_who_is_nearly_as_old_and_not_for_who_has_just_come():
+    """They may be slow, all of them: a write that hangs, tokens that nobody knows."""
+    strangers = Strangers()
+    slow = [Somebody(is_first=True) for _ in range(10)]
+    for each in slow:
+        strangers.add(each, "10.0.0.1")
+    newcomer = Somebody()
+    strangers.add(newcomer, "10.0.0.1")
+    assert strangers.oldest() is strangers.oldest("10.0.0.1") is slow[0]
+    slow[4].is_first = False
+    assert strangers.oldest() is slow[4]
 
 
 def test_networks_of_the_sixth_version_are_one_address():

@@ -66,10 +66,17 @@ function drawServer() {
       .join(", "),
     History: HISTORY[server.history] ?? server.history,
     Authentication: server.authentication ? "by access token" : "off: whoever reaches this server may do everything",
-    State: state.draining ? "draining: it is going down" : "serving",
+    State: standing(),
   };
   const fact = ([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, clean(text)));
   refill(facts, Object.entries(lines).map(fact));
+}
+
+/** Return how it is, as the light and the line at the top of every page have it. */
+function standing() {
+  if (state.draining) return "draining: it is going down";
+  if (state.unready) return `not ready: ${state.unready}`;
+  return state.unready === null ? "connected; whether it is ready cannot be found out" : "serving";
 }
 
 function drawClients() {

@@ -45,6 +45,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_ahead",
+        "_answered",
         "_certificate",
         "_greeting",
         "_in_body",
@@ -76,6 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         self._in_body = False
         self._pending = 0  # bytes that waited for the peer when we last looked
         self._stranger = True  # nobody was let in on it
+        self._answered = False  # any request of it
         self._certificate: dict[str, Any] | None = None
         self.deadline = NEVER
         self.tick = 0
@@ -245,11 +247,12 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.strangers.drop(self)
 
     @property
-    def is_busy(self) -> bool:
-        return self._state == HANDLING
+    def is_first(self) -> bool:
+        return self._state == HANDLING and not self._answered
 
     def _answer(self, data: bytes, keep_alive: bool) -> None:
         self._state = FLUSHING
+        self._answered = True
         self._transport.write(data)
         if not keep_alive:
             self._close()

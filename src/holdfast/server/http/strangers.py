@@ -2,14 +2,15 @@
 
 Whoever has a valid access token must get in, however many others have none. So nobody is refused for want of
 room while there is a stranger: the oldest goes. A caller is one until its first request was read. Whoever
-wants to hold all connections without being let in is one for good.
+wants to hold all connections without being let in is one for good, however busy it keeps itself.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Collection
 from functools import lru_cache
+from itertools import islice
 from typing import Protocol
 
 
@@ -17,7 +18,7 @@ class Stranger(Protocol):
     """What is kept here."""
 
     @property
-    def is_busy(self) -> bool: ...  # a request of it is being handled
+    def is_first(self) -> bool: ...  # its first request is being handled
 
 
 class Strangers:
@@ -53,10 +54,12 @@ class Strangers:
         return _oldest(self._all if remote is None else self._of.get(neighbourhood(remote), {}))
 
 
-def _oldest(strangers: Iterable[Stranger]) -> Stranger | None:
-    # Who is being answered comes last: it may be the probe of a balancer, which would take the server away.
-    idle = (each for each in strangers if not each.is_busy)
-    return next(idle, None) or next(iter(strangers), None)
+def _oldest(strangers: Collection[Stranger]) -> Stranger | None:
+    # Whose first request is being answered is spared: it may be the probe of a balancer, which would take the
+    # server away. But only for somebody else of the older half: first requests can be slow as well (a write
+    # that hangs, a token that nobody knows), and then who has just come would be the only one to go.
+    older = islice(strangers, len(strangers) // 2 + 1)
+    return next((each for each in older if not each.is_first), None) or next(iter(strangers), None)
 
 
 @lru_cache(maxsize=1024)
