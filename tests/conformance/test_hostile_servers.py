@@ -33,7 +33,7 @@ from holdfast.testing.conformance.renewing import Renewing
 from tests.conformance.conftest import stores_of
 from tests.servers import PgBouncer
 from tests.servers.fixtures import EMPTY, require, wait_for_requests, with_tables
-from tests.servers.hostile import POSTGRES, HostileMariaDB, HostilePostgres
+from tests.servers.hostile import MARIADB, POSTGRES, SWITCHES, HostileMariaDB, HostilePostgres
 from tests.servers.mariadb import ADMIN as MARIADB_ADMIN
 from tests.servers.postgres import ADMIN as POSTGRES_ADMIN
 
@@ -299,7 +299,7 @@ def test_every_session_on_mariadb_has_what_is_pinned(
     pins = {**pinning_mysql.PINNED, **bounds, **pinning_mysql.IF_KNOWN}
     of_another_spelling = {"optimizer_switch", "max_statement_time"}
     assert {name: found[name] for name in pins if name not in of_another_spelling} == {
-        name: value for name, (value, _) in pins.items() if name not in of_another_spelling
+        name: value for name, value in pins.items() if name not in of_another_spelling
     }
     assert "materialization=on" in found["optimizer_switch"]
     assert float(found["max_statement_time"]) == (0 if listening else 8)
@@ -324,6 +324,37 @@ def test_what_was_overridden_can_be_told(
     said = "\n".join(store.remarks())
     assert [name for name in names if name not in said] == []
     assert "enable_seqscan" not in said
+
+
+def test_what_was_overridden_can_be_told_wherever_connections_come_from(
+    postgres_source: Any, stack: list[Store]
+) -> None:
+    store: Any = opened(postgres_source, stack)
+    said = store.remarks()
+    assert "synchronous_commit is off, holdfast uses on" in said
+    assert "lock_timeout is 1ms, holdfast uses 500ms" in said
+    assert store.remarks() == said  # nothing has stayed, and nothing is in the way
+
+
+def told(store: Any) -> dict[str, str]:
+    """Return what is said of each variable."""
+    return dict(said.split(" is ", 1) for said in store.remarks())
+
+
+def test_all_that_was_overridden_on_mariadb_is_told(mariadb_at: str, stack: list[Store]) -> None:
+    found = told(opened(mariadb_at, stack))
+    pins = {**pinning_mysql.PINNED, **pinning_mysql.BOUNDS[pinning_mysql.MARIADB], **pinning_mysql.IF_KNOWN}
+    assert set(found) == {*pins, "tx_isolation", "tx_read_only", "timestamp"} & set(MARIADB)
+    assert found["tx_isolation"] == "SERIALIZABLE, holdfast uses READ-COMMITTED"
+    assert found["old_mode"].endswith("holdfast uses none")
+    assert found["timestamp"] == "1.0, holdfast uses the server's clock"
+
+
+def test_switches_that_are_the_servers_own_are_left_and_not_told(mariadb_at: str, stack: list[Store]) -> None:
+    store: Any = opened(mariadb_at, stack)
+    ((switches,),) = store.use(lambda session: session.script("SELECT @@session.optimizer_switch"))
+    assert set(SWITCHES.split(",")) < set(switches.split(","))
+    assert told(store)["optimizer_switch"] == "materialization=off, holdfast uses materialization=on"
 
 
 @pytest.mark.parametrize("database", ["postgres", "mariadb"])

@@ -76,7 +76,10 @@ def pin(session: PostgresSession, *, keeps: bool) -> bool:
 
 
 def overridden(session: PostgresSession) -> dict[str, tuple[str, str]]:
-    """Return which settings somebody has set otherwise: what they are, and what we make of them."""
+    """Return which settings somebody has set otherwise: what they are, and what we make of them.
+
+    The session must be one that sets nothing by itself. Nothing stays in it, whoever uses it next.
+    """
     names = ", ".join(f"'{name}'" for name in pins(session.version))
     ask = f"SELECT name, current_setting(name), source FROM pg_settings WHERE name IN ({names})"  # noqa: S608
     session.script("BEGIN")
@@ -85,7 +88,8 @@ def overridden(session: PostgresSession) -> dict[str, tuple[str, str]]:
         session.script(setting(session.version, "true"))
         after = {name: value for name, value, _ in session.script(ask)}
     finally:
-        session.roll_back()
+        with suppress(errors.StoreError):
+            session.script("ROLLBACK")
     return {
         (name or b"").decode(): ((value or b"").decode(), (after[name] or b"").decode())
         for name, value, source in before
