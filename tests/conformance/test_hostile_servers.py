@@ -5,6 +5,7 @@ What decides who holds what runs always, the whole suite in turn, or with `make 
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,11 +18,12 @@ from psycopg_pool import ConnectionPool
 
 from holdfast import Holdfast
 from holdfast.core.family import Terms
-from holdfast.core.requests import Acquire, Busy, Granted, Release
+from holdfast.core.requests import Acquire, Busy, Granted, Release, Signal
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, StoreOptions
 from holdfast.stores.mysql import pinning as pinning_mysql
 from holdfast.stores.postgres import pinning as pinning_postgres
+from holdfast.stores.postgres.session import channel_of, notification
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT, MakeStore, StoreConformance
 from holdfast.testing.conformance.acquiring import Acquiring
 from holdfast.testing.conformance.being import Being
@@ -149,7 +151,9 @@ class TestAllOfItOnHostileMariaDB(OnHostileMariaDB, StoreConformance):
 # Where connections come from.
 
 
-@pytest.fixture(params=["url", "url and environment", "engine", "pool", "pooler", "pooler unsaid"])
+@pytest.fixture(
+    params=["url", "url and environment", "engine", "pool", "pooler", "pooler unsaid", "pooler of sessions"]
+)
 def postgres_source(
     request: pytest.FixtureRequest,
     postgres: tuple[HostilePostgres, str, Any],
@@ -168,12 +172,21 @@ def postgres_source(
     elif request.param == "pool":
         with ConnectionPool(bare, min_size=1, max_size=6, open=True) as pool:
             yield pool
+    elif request.param == "pooler of sessions":
+        yield request.getfixturevalue("pooler_of_sessions")
     elif "pooler" in request.param:
         require("pgbouncer")
         with PgBouncer(postgres[0], settings={"default_pool_size": 2}) as pooler:
             yield pooler.through(bare) + ("" if "unsaid" in request.param else "?pooler=on")
     else:
         yield bare
+
+
+@pytest.fixture
+def pooler_of_sessions(postgres: tuple[HostilePostgres, str, Any], postgres_at: str) -> Iterator[str]:
+    require("pgbouncer")
+    with PgBouncer(postgres[0], settings={"pool_mode": "session"}) as pooler:
+        yield pooler.through(postgres_at.partition("?")[0]) + "?pooler=off"
 
 
 @pytest.fixture(params=["url", "engine"])
@@ -255,6 +268,19 @@ def test_a_waiter_is_woken_by_a_listener_that_was_told_otherwise(
         lease.release()
         with two.hold(NAME, owner="you", timeout=20):
             pass
+
+
+def test_a_listener_behind_a_pooler_that_keeps_sessions_hears_every_name(
+    postgres: tuple[HostilePostgres, str, Any], pooler_of_sessions: str, stack: list[Store]
+) -> None:
+    store: Any = opened(pooler_of_sessions, stack)
+    heard: queue.Queue[Signal] = queue.Queue()
+    store.listen(heard.put)
+    store._signals.hang_up_bell()
+    assert store._signals._ready.wait(60)
+    told = notification(CLIENT.instance, Signal("granted", NAME, "a-1"))
+    postgres[2].execute("SELECT pg_notify(%s, %s)", (channel_of(CLIENT.instance), told["payload"]))
+    assert heard.get(timeout=30).key == NAME
 
 
 # What a session is set to.

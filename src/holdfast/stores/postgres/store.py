@@ -132,7 +132,12 @@ class PostgresStore(ServerStore):
         super().__init__(
             options,
             Pool(self._new_session, server.pool_size, server.request_timeout, keep=give_back is None),
-            Notifications(listen if server.signals else None, options.client.instance, self._close),
+            Notifications(
+                listen if server.signals else None,
+                options.client.instance,
+                self._close,
+                keeps=server.pooler is False,
+            ),
         )
 
     def tables(self) -> ServerTables:
