@@ -5,6 +5,7 @@ What decides who holds what runs always, the whole suite in turn, or with `make 
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,11 +18,12 @@ from psycopg_pool import ConnectionPool
 
 from holdfast import Holdfast
 from holdfast.core.family import Terms
-from holdfast.core.requests import Acquire, Busy, Granted, Release
+from holdfast.core.requests import Acquire, Busy, Granted, Release, Signal
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, StoreOptions
 from holdfast.stores.mysql import pinning as pinning_mysql
 from holdfast.stores.postgres import pinning as pinning_postgres
+from holdfast.stores.postgres.session import channel_of, notification
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT, MakeStore, StoreConformance
 from holdfast.testing.conformance.acquiring import Acquiring
 from holdfast.testing.conformance.being import Being
@@ -33,7 +35,7 @@ from holdfast.testing.conformance.renewing import Renewing
 from tests.conformance.conftest import stores_of
 from tests.servers import PgBouncer
 from tests.servers.fixtures import EMPTY, require, wait_for_requests, with_tables
-from tests.servers.hostile import POSTGRES, HostileMariaDB, HostilePostgres
+from tests.servers.hostile import MARIADB, POSTGRES, SWITCHES, HostileMariaDB, HostilePostgres
 from tests.servers.mariadb import ADMIN as MARIADB_ADMIN
 from tests.servers.postgres import ADMIN as POSTGRES_ADMIN
 
@@ -149,7 +151,9 @@ class TestAllOfItOnHostileMariaDB(OnHostileMariaDB, StoreConformance):
 # Where connections come from.
 
 
-@pytest.fixture(params=["url", "url and environment", "engine", "pool", "pooler", "pooler unsaid"])
+@pytest.fixture(
+    params=["url", "url and environment", "engine", "pool", "pooler", "pooler unsaid", "pooler of sessions"]
+)
 def postgres_source(
     request: pytest.FixtureRequest,
     postgres: tuple[HostilePostgres, str, Any],
@@ -168,12 +172,21 @@ def postgres_source(
     elif request.param == "pool":
         with ConnectionPool(bare, min_size=1, max_size=6, open=True) as pool:
             yield pool
+    elif request.param == "pooler of sessions":
+        yield request.getfixturevalue("pooler_of_sessions")
     elif "pooler" in request.param:
         require("pgbouncer")
         with PgBouncer(postgres[0], settings={"default_pool_size": 2}) as pooler:
             yield pooler.through(bare) + ("" if "unsaid" in request.param else "?pooler=on")
     else:
         yield bare
+
+
+@pytest.fixture
+def pooler_of_sessions(postgres: tuple[HostilePostgres, str, Any], postgres_at: str) -> Iterator[str]:
+    require("pgbouncer")
+    with PgBouncer(postgres[0], settings={"pool_mode": "session"}) as pooler:
+        yield pooler.through(postgres_at.partition("?")[0]) + "?pooler=off"
 
 
 @pytest.fixture(params=["url", "engine"])
@@ -257,6 +270,19 @@ def test_a_waiter_is_woken_by_a_listener_that_was_told_otherwise(
             pass
 
 
+def test_a_listener_behind_a_pooler_that_keeps_sessions_hears_every_name(
+    postgres: tuple[HostilePostgres, str, Any], pooler_of_sessions: str, stack: list[Store]
+) -> None:
+    store: Any = opened(pooler_of_sessions, stack)
+    heard: queue.Queue[Signal] = queue.Queue()
+    store.listen(heard.put)
+    store._signals.hang_up_bell()
+    assert store._signals._ready.wait(60)
+    told = notification(CLIENT.instance, Signal("granted", NAME, "a-1"))
+    postgres[2].execute("SELECT pg_notify(%s, %s)", (channel_of(CLIENT.instance), told["payload"]))
+    assert heard.get(timeout=30).key == NAME
+
+
 # What a session is set to.
 
 
@@ -299,7 +325,7 @@ def test_every_session_on_mariadb_has_what_is_pinned(
     pins = {**pinning_mysql.PINNED, **bounds, **pinning_mysql.IF_KNOWN}
     of_another_spelling = {"optimizer_switch", "max_statement_time"}
     assert {name: found[name] for name in pins if name not in of_another_spelling} == {
-        name: value for name, (value, _) in pins.items() if name not in of_another_spelling
+        name: value for name, value in pins.items() if name not in of_another_spelling
     }
     assert "materialization=on" in found["optimizer_switch"]
     assert float(found["max_statement_time"]) == (0 if listening else 8)
@@ -324,6 +350,37 @@ def test_what_was_overridden_can_be_told(
     said = "\n".join(store.remarks())
     assert [name for name in names if name not in said] == []
     assert "enable_seqscan" not in said
+
+
+def test_what_was_overridden_can_be_told_wherever_connections_come_from(
+    postgres_source: Any, stack: list[Store]
+) -> None:
+    store: Any = opened(postgres_source, stack)
+    said = store.remarks()
+    assert "synchronous_commit is off, holdfast uses on" in said
+    assert "lock_timeout is 1ms, holdfast uses 500ms" in said
+    assert store.remarks() == said  # nothing has stayed, and nothing is in the way
+
+
+def told(store: Any) -> dict[str, str]:
+    """Return what is said of each variable."""
+    return dict(said.split(" is ", 1) for said in store.remarks())
+
+
+def test_all_that_was_overridden_on_mariadb_is_told(mariadb_at: str, stack: list[Store]) -> None:
+    found = told(opened(mariadb_at, stack))
+    pins = {**pinning_mysql.PINNED, **pinning_mysql.BOUNDS[pinning_mysql.MARIADB], **pinning_mysql.IF_KNOWN}
+    assert set(found) == {*pins, "tx_isolation", "tx_read_only", "timestamp"} & set(MARIADB)
+    assert found["tx_isolation"] == "SERIALIZABLE, holdfast uses READ-COMMITTED"
+    assert found["old_mode"].endswith("holdfast uses none")
+    assert found["timestamp"] == "1.0, holdfast uses the server's clock"
+
+
+def test_switches_that_are_the_servers_own_are_left_and_not_told(mariadb_at: str, stack: list[Store]) -> None:
+    store: Any = opened(mariadb_at, stack)
+    ((switches,),) = store.use(lambda session: session.script("SELECT @@session.optimizer_switch"))
+    assert set(SWITCHES.split(",")) < set(switches.split(","))
+    assert told(store)["optimizer_switch"] == "materialization=off, holdfast uses materialization=on"
 
 
 @pytest.mark.parametrize("database", ["postgres", "mariadb"])

@@ -1,5 +1,6 @@
 """Connections to MySQL: how they are set up, what they refuse, and how they fail."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,11 @@ from holdfast import errors
 from holdfast.core.requests import Acquire, Granted, Inspect
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
+<<<<<<< HEAD
 from holdfast.stores.mysql import calling, failing, from_engine
+=======
+from holdfast.stores.mysql import failing, from_engine, pinning
+>>>>>>> 378cd68fa4190a553c59e9ea477ec04dd49328cb
 from holdfast.stores.sql.session import Conflict, RowLocked
 from holdfast.testing.conformance import CLIENT
 from tests.servers.mariadb import MariaDBServer
@@ -272,3 +277,58 @@ def test_many_threads_share_few_connections(mariadb_locks):
     assert all(isinstance(answer, Granted) for answer in answers)
     assert store._pool.open <= 2
     store.close()
+
+
+MODES = "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO"
+MYSQL_8 = {  # by its manual, where nobody has set anything
+    **dict.fromkeys(("autocommit", "sql_big_selects", "unique_checks", "foreign_key_checks"), 1),
+    **dict.fromkeys(("sql_safe_updates", "sql_auto_is_null", "sql_buffer_result"), 0),
+    "completion_type": "NO_CHAIN",
+    "sql_select_limit": 18446744073709551615,
+    "sql_mode": f"{MODES},NO_ENGINE_SUBSTITUTION",
+    "time_zone": "SYSTEM",
+    "max_sort_length": 1024,
+    "group_concat_max_len": 1024,
+    "div_precision_increment": 4,
+    "innodb_lock_wait_timeout": 50,
+    "lock_wait_timeout": 31536000,
+    "optimizer_switch": "index_merge=on,mrr=on",  # and others
+    "max_execution_time": 0,
+    "wait_timeout": 28800,
+    "transaction_isolation": "REPEATABLE-READ",
+    "transaction_read_only": 0,
+}
+
+
+class MySQL8:
+    """A session as far as its variables are asked for."""
+
+    def __init__(self, otherwise):
+        self.values = {**MYSQL_8, **otherwise}
+        self.clock = 0
+
+    def script(self, text):
+        self.clock += 1
+        if text.startswith("SET SESSION"):
+            for name, value in {**pinning.PINNED, **pinning.BOUNDS[pinning.MYSQL]}.items():
+                known = {"ON": 1, "OFF": 0, "default": MYSQL_8["optimizer_switch"]}
+                self.values[name] = int(value) if value.isdigit() else known.get(value, value)
+            self.values.update(transaction_isolation="READ-COMMITTED", transaction_read_only=0)
+        return [tuple(self.values.get(name, self.clock) for name in re.findall(r"@@session\.(\w+)", text))]
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [
+        {},
+        {"group_concat_max_len": 4},
+        {"sql_mode": "ANSI_QUOTES"},
+        {"transaction_isolation": "SERIALIZABLE"},
+        {"transaction_read_only": 1},
+        {"optimizer_switch": "index_merge=on,mrr=off"},
+        {"timestamp": 1.0},
+    ],
+)
+def test_of_what_mysql_has_by_itself_nothing_is_told(otherwise):
+    settings = pinning.text(pinning.MYSQL, "app")
+    assert set(pinning.overridden(MySQL8(otherwise), pinning.MYSQL, settings)) == set(otherwise)

@@ -41,6 +41,10 @@ POSTGRES = {
     "default_toast_compression": "pglz",
     "track_activities": "off",
 }
+# The server's own, which our sessions leave as they are.
+SWITCHES = (
+    "semijoin=off,derived_merge=off,exists_to_in=off,index_condition_pushdown=off,mrr=on,mrr_sort_keys=on"
+)
 # Set for each session that is not a superuser's.
 MARIADB = {
     "completion_type": "CHAIN",
@@ -77,8 +81,7 @@ MARIADB = {
     "old_mode": "'ZERO_DATE_TIME_CAST,NO_PROGRESS_INFO'",
     "lc_messages": "'de_DE'",
     "lc_time_names": "'de_DE'",
-    "optimizer_switch": "'materialization=off,semijoin=off,derived_merge=off,exists_to_in=off,"
-    "index_condition_pushdown=off,mrr=on,mrr_sort_keys=on'",
+    "optimizer_switch": "'materialization=off'",
     "sql_if_exists": "1",
 }
 
@@ -97,7 +100,8 @@ class HostileMariaDB(MariaDBServer):
 
     def __init__(self) -> None:
         # Otherwise a client's wish for a character set would be heard, and query_cache_type refused.
-        super().__init__(settings={"skip_character_set_client_handshake": 1, "query_cache_type": 1})
+        handshake = {"skip_character_set_client_handshake": 1, "query_cache_type": 1}
+        super().__init__(settings={**handshake, "optimizer_switch": SWITCHES})
 
     def start(self) -> None:
         super().start()

@@ -177,14 +177,11 @@ class MySQLStore(ServerStore):
         """Say what is odd about a session here: what we have to override."""
         connection = self._connect(self.server.request_timeout)
         session = MySQLSession(connection, self._statements, self._say_refused)
-        kind = connecting.kind_of(connection)
         try:
-            (before,) = session.script(pinning.look(kind))
-            session.script(connecting.settings(connection))
-            (after,) = session.script(pinning.look(kind))
+            kind, settings = connecting.kind_of(connection), connecting.settings(connection)
+            found = pinning.overridden(session, kind, settings)
         finally:
             session.break_off()
-        found = pinning.overridden(kind, before, after)
         return [f"{name} is {theirs}, holdfast uses {ours}" for name, (theirs, ours) in found.items()]
 
     def _say_refused(self) -> None:

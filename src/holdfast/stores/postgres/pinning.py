@@ -60,12 +60,17 @@ def setting(version: int, local: str) -> str:
     return "SELECT " + ", ".join(f"set_config('{name}', {value}, {local})" for name, value in values.items())
 
 
-def pin(session: PostgresSession, *, keeps: bool) -> bool:
-    """Set up a session that is ours, and return True; unless somebody else answers than we connected to.
+def is_shared(pid: int, *, keeps: bool) -> str:
+    """Return the expression that is true if somebody else answers than we connected to, which is *pid*.
 
-    Then there is a pooler, whose sessions others will use, and nothing is set; but if it *keeps* them apart.
+    Then there is a pooler, and others will use its sessions; unless it *keeps* them apart.
     """
-    local = "false" if keeps else f"pg_backend_pid() <> {session.pid}"
+    return "false" if keeps else f"pg_backend_pid() <> {pid}"
+
+
+def pin(session: PostgresSession, *, keeps: bool) -> bool:
+    """Set up a session that is ours, and return True; nothing is set if others will use it."""
+    local = is_shared(session.pid, keeps=keeps)
     *_, elsewhere = session.script(f"{setting(session.version, local)}, {local}")[0]
     if elsewhere != b"f":
         return False
@@ -76,7 +81,10 @@ def pin(session: PostgresSession, *, keeps: bool) -> bool:
 
 
 def overridden(session: PostgresSession) -> dict[str, tuple[str, str]]:
-    """Return which settings somebody has set otherwise: what they are, and what we make of them."""
+    """Return which settings somebody has set otherwise: what they are, and what we make of them.
+
+    The session must be one that sets nothing by itself. Nothing stays in it, whoever uses it next.
+    """
     names = ", ".join(f"'{name}'" for name in pins(session.version))
     ask = f"SELECT name, current_setting(name), source FROM pg_settings WHERE name IN ({names})"  # noqa: S608
     session.script("BEGIN")
@@ -85,7 +93,8 @@ def overridden(session: PostgresSession) -> dict[str, tuple[str, str]]:
         session.script(setting(session.version, "true"))
         after = {name: value for name, value, _ in session.script(ask)}
     finally:
-        session.roll_back()
+        with suppress(errors.StoreError):
+            session.script("ROLLBACK")
     return {
         (name or b"").decode(): ((value or b"").decode(), (after[name] or b"").decode())
         for name, value, source in before

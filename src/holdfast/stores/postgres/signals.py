@@ -27,7 +27,10 @@ ECHO = 2.0  # how long our own notification may take; behind a pooler in transac
 
 
 class Notifications(ListeningThread):
-    """Listens for one client, on a connection made by *connect*; without it signals are off."""
+    """Listens for one client, on a connection made by *connect*; without it signals are off.
+
+    *keeps*: whoever is in between keeps sessions apart, so ours can be set up.
+    """
 
     failures = (psycopg.Error, OSError)
 
@@ -36,9 +39,12 @@ class Notifications(ListeningThread):
         connect: Callable[[], psycopg.Connection[Any]] | None,
         instance: str,
         close: Callable[[psycopg.Connection[Any]], None],
+        *,
+        keeps: bool,
     ) -> None:
         self._connect = connect
         self._close = close
+        self._keeps = keeps
         self._instance = instance
         self._start()
 
@@ -59,7 +65,8 @@ class Notifications(ListeningThread):
         try:
             pg = connection.pgconn
             channel = channel_of(self._instance)  # made by us, of letters and digits
-            pins = pinning.setting(pg.server_version, f"pg_backend_pid() <> {pg.backend_pid}")
+            local = pinning.is_shared(pg.backend_pid, keeps=self._keeps)
+            pins = pinning.setting(pg.server_version, local)
             # By itself, so that pg_stat_activity shows who listens: it has the beginning of a text only.
             for text in (pins, f'LISTEN "{channel}"; SELECT pg_backend_pid()'):
                 result = pg.exec_(text.encode())

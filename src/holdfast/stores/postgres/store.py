@@ -132,7 +132,12 @@ class PostgresStore(ServerStore):
         super().__init__(
             options,
             Pool(self._new_session, server.pool_size, server.request_timeout, keep=give_back is None),
-            Notifications(listen if server.signals else None, options.client.instance, self._close),
+            Notifications(
+                listen if server.signals else None,
+                options.client.instance,
+                self._close,
+                keeps=server.pooler is False,
+            ),
         )
 
     def tables(self) -> ServerTables:
@@ -285,7 +290,7 @@ class PostgresStore(ServerStore):
             connection = self._connect()
         except psycopg.Error as error:
             raise _refused(error) from error
-        session = self._session(connection)
+        session = self._session(connection, shared=self._shared)
         try:
             if not session.shared and not pinning.pin(session, keeps=self.server.pooler is False):
                 self._shared = session.shared = True
@@ -295,13 +300,13 @@ class PostgresStore(ServerStore):
         self._say_encoding(session.encoding)
         return session
 
-    def _session(self, connection: psycopg.Connection[Any]) -> PostgresSession:
+    def _session(self, connection: psycopg.Connection[Any], *, shared: bool) -> PostgresSession:
         give_back = self._lend_back
         return PostgresSession(
             connection,
             self._statements,
             timeout=self.server.request_timeout,
-            shared=self._shared,
+            shared=shared,
             give_back=None if give_back is None else partial(give_back, connection),
         )
 
@@ -313,7 +318,7 @@ class PostgresStore(ServerStore):
     def remarks(self) -> list[str]:
         """Say what is odd about a session here: what we have to override, and what cannot work."""
         try:
-            session = self._session(self._connect())
+            session = self._session(self._connect(), shared=False)
         except psycopg.Error as error:
             raise _refused(error) from error
         try:
