@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from holdfast.core.requests import Fence
 from holdfast.core.requests import NotHeld as Unheld
 from holdfast.stores import _BUILT_IN
 from holdfast.stores.sql.options import split_url
-from tests.clients.support import QUICK, eventually, until_renewed
+from tests.clients.support import PATIENCE, QUICK, eventually, until_renewed
 
 STORES = ["sqlite", "postgres", *(["mariadb"] if "mysql" in _BUILT_IN else [])]
 
@@ -130,25 +131,25 @@ def test_a_lease_that_was_taken_over_cannot_be_fenced(place, locks, connection):
 def test_who_is_refused_a_fence_does_not_wait_for_those_who_wait_for_its_transaction(tmp_path):
     """On SQLite all requests of a client share a connection, and whoever writes waits for the caller's."""
 
-    def ask_once() -> None:
-        with suppress(StoreUnavailable):  # after the busy timeout
-            locks.try_acquire("other")
-
     file = tmp_path / "locks.db"
-    with Holdfast(f"sqlite:///{file}?busy_timeout=5") as locks, closing(sqlite3.connect(file)) as connection:
-        lease = locks.acquire("k", ttl=60)
+    with (
+        Holdfast(f"sqlite:///{file}?busy_timeout={2 * PATIENCE}") as locks,
+        closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as connection,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        lease = locks.acquire("k", ttl=600)
         locks.break_lock("k", reason="stuck")
-        connection.isolation_level = None
         connection.execute("BEGIN IMMEDIATE")
-        others = threading.Thread(target=ask_once)
-        others.start()
+        other = threads.submit(locks.try_acquire, "other")
         eventually(locks._store._mutex.locked)
-        refused = locks._store.execute_within(connection, Fence("k", lease._kept.grant.attempt, lease.token))
+        fence = Fence("k", lease._kept.grant.attempt, lease.token)
+        try:
+            refused = threads.submit(locks._store.execute_within, connection, fence).result(PATIENCE)
+        finally:
+            connection.rollback()
         assert isinstance(refused, Unheld)
         assert refused.why == "broken"
-        assert others.is_alive()
-        connection.rollback()
-        others.join()
+        assert other.result() is not None
 
 
 def test_a_break_keeps_a_transaction_from_being_fenced(locks, connection):

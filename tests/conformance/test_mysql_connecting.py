@@ -15,11 +15,7 @@ from holdfast import errors
 from holdfast.core.requests import Acquire, Granted, Inspect
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
-<<<<<<< HEAD
-from holdfast.stores.mysql import calling, failing, from_engine
-=======
-from holdfast.stores.mysql import failing, from_engine, pinning
->>>>>>> 378cd68fa4190a553c59e9ea477ec04dd49328cb
+from holdfast.stores.mysql import calling, failing, from_engine, pinning
 from holdfast.stores.sql.session import Conflict, RowLocked
 from holdfast.testing.conformance import CLIENT
 from tests.servers.mariadb import MariaDBServer

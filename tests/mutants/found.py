@@ -74,8 +74,8 @@ FOUND_MUTANTS = (
         "stores/sqlite/store.py",
         (
             (
-                "        return glance(",
-                "        with self._mutex:\n            pass\n        return glance(",
+                "        return glancing.glance(",
+                "        with self._mutex:\n            pass\n        return glancing.glance(",
             ),
         ),
         "tests/clients/test_fencing.py"

@@ -204,4 +204,60 @@ KEEPING_MUTANTS = (
         (("                if not kept.leaving:  #", "                if kept:  #"),),
         PURSUING.format("a_lease_that_a_transaction_was_to_release_may_be_dropped_without_a_word"),
     ),
+    Mutant(
+        "what is given back may cost a lease that ends soon",
+        "Renewing",
+        KEEPER,
+        (("kept.renews and kept.trusted_until < now + LONGEST_WAIT", "False"),),
+        KEEPER_TESTS.format("nothing_is_given_back_while_a_lease_that_is_renewed_ends_soon"),
+    ),
+    Mutant(
+        "a keeper ends with the logging of its program",
+        "Renewing",
+        "log.py",
+        (("    with suppress(Exception):\n", "    if True:\n"),),
+        PURSUING.format("logging_that_fails_does_not_end_the_keeper"),
+    ),
+    Mutant(
+        "who is interrupted while the store fails is not pursued",
+        "Undo",
+        "sync.py",
+        (
+            (
+                "        except errors.StoreError:\n            self._keeping.pursue(withdraw, lasts)\n",
+                "        except errors.StoreError:\n            pass\n",
+            ),
+        ),
+        PURSUING.format("who_is_interrupted_while_the_store_fails_leaves_nothing"),
+    ),
+    Mutant(
+        "a lease of tasks that nobody can reach is renewed",
+        "A lease that nobody can reach",
+        "aio.py",
+        (("                self._keeping.keep_for(kept, lease)\n", "                pass\n"),),
+        INTERRUPTS.format("a_lease_of_tasks_that_nobody_has_is_given_back"),
+    ),
+    Mutant(
+        "a loop that is interrupted behind a grant renews it",
+        "Undo",
+        "aio.py",
+        (("            self._keeping.pursue(Withdraw(grant.key, grant.attempt), grant.ttl)\n", ""),),
+        INTERRUPTS.format(
+            "a_loop_that_is_interrupted_anywhere_renews_nothing_that_nobody_has[calls-acquire]"
+        ),
+    ),
+    Mutant(
+        "a loop keeps the lease that it watches",
+        "A lease that nobody can reach",
+        "aio_leases.py",
+        (("0.001), _watch, weakref.ref(self))", "0.001), self._watch)"),),
+        INTERRUPTS.format("a_loop_that_is_interrupted_anywhere_renews_nothing_that_nobody_has[calls-hold]"),
+    ),
+    Mutant(
+        "a lock looks for its lease in a list that changes",
+        "Owners",
+        "stdlock.py",
+        (("self._leases[::-1]:", "reversed(self._leases):"),),
+        "tests/clients/test_taking.py::test_a_lock_is_released_while_others_come_and_go",
+    ),
 )

@@ -946,7 +946,7 @@ SERVER_MUTANTS = (
         "postgres: any isolation level will do to release",
         "Fencing",
         POSTGRES_STORE,
-        (('if level[1] != "read committed":', "if False:"),),
+        (('if level[1] not in ("read committed", "read uncommitted"):', "if False:"),),
         THEIRS.format("postgresql_releases_and_takes_only_at_read_committed[REPEATABLE READ]"),
     ),
     Mutant(
