@@ -213,8 +213,9 @@ def test_each_check_can_fail():
     assert failed(evidence) == ["first come, first served"]
 
     evidence = honest()
-    evidence.record.turns[2].granted = 0.9 + 2.51
-    evidence.record.turns[2].ended = 3.5
+    for turn in evidence.record.turns[2:]:
+        turn.granted += 3.31
+        turn.ended += 3.31
     assert failed(evidence) == ["killed: taken over in time"]
 
     evidence = honest()

@@ -154,8 +154,8 @@ FOUND_MUTANTS_ON_SERVERS = (
         "stores/mysql/pinning.py",
         (
             (
-                'MARIADB: {"max_statement_time": ("0", "0"), "wait_timeout": ("60", "28800")},',
-                'MARIADB: {"max_statement_time": ("0", "0")},',
+                'MARIADB: {"max_statement_time": "0", "wait_timeout": "60"},',
+                'MARIADB: {"max_statement_time": "0"},',
             ),
         ),
         MYSQL_CONNECTING.format("a_listener_may_wait_but_the_server_forgets_one_that_does_not_ask_any_more"),

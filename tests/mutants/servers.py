@@ -996,14 +996,14 @@ SERVER_MUTANTS = (
         "mysql: a commit begins the next transaction",
         "P2",
         MYSQL_PINNING,
-        (('    "completion_type": ("NO_CHAIN", "NO_CHAIN"),', "    #"),),
+        (('    "completion_type": "NO_CHAIN",', "    #"),),
         HOSTILE.format("a_name_has_one_holder_on_mariadb[url]"),
     ),
     Mutant(
         "mysql: holds are counted up to a limit",
         "P2",
         MYSQL_PINNING,
-        (('    "sql_select_limit": ("18446744073709551615", "18446744073709551615"),\n', ""),),
+        (('    "sql_select_limit": "18446744073709551615",\n', ""),),
         HOSTILE.format("a_semaphore_keeps_its_number_on_mariadb[url]"),
     ),
     Mutant(
