@@ -62,7 +62,8 @@ def demo_at_terminal(folder):
     if pid == 0:
         os.environ.update(TERM="xterm-256color", TMPDIR=str(folder), PYTHONIOENCODING="utf-8")
         os.environ.pop("NO_COLOR", None)
-        time.sleep(0.1)  # until the size is set
+        while os.get_terminal_size(0) != (80, 24):  # until the size is set
+            time.sleep(0.01)
         os.execv(sys.executable, DEMO)
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     return Terminal(pid, fd)
