@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.demo.cast import NAMES
-from holdfast.cli.demo.checks import Evidence, judge
+from holdfast.cli.demo.checks import LATE, Evidence, judge
 from holdfast.cli.demo.record import Record, Turn
 from holdfast.cli.demo.screen import ENTER, LEAVE, frame, render
 from holdfast.cli.demo.timeline import ASCII, Glyphs, glyphs_for, strips
+from holdfast.cli.demo.worker import TTL
 from holdfast.cli.output import width_of
 from holdfast.core.events import Event
 
@@ -214,8 +215,10 @@ def test_each_check_can_fail():
     assert failed(evidence) == ["first come, first served"]
 
     evidence = honest()
-    evidence.record.turns[2].granted = 0.9 + 2.51
-    evidence.record.turns[2].ended = 3.5
+    late = TTL + LATE + 0.01 - (2.6 - 0.9)
+    for turn in evidence.record.turns[2:]:
+        turn.granted += late
+        turn.ended += late
     assert failed(evidence) == ["killed: taken over in time"]
 
     evidence = honest()
