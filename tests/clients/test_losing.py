@@ -117,8 +117,9 @@ def test_a_store_that_cannot_be_reached_costs_the_lease_at_its_deadline_and_not_
     stage: Stage, error: type[Exception]
 ) -> None:
     """An error is not a loss. OSError stands for what a third party's store may raise by mistake."""
-    spy, told = Spy(stage.locks), Listener()
-    lease = stage.call(stage.locks.acquire, "nightly", ttl=3.0, on_lost=told)
+    locks = stage.client(settings=replace(QUICK, renew_at=0.1))
+    spy, told = Spy(locks), Listener()
+    lease = stage.call(locks.acquire, "nightly", ttl=3.0, on_lost=told)
     spy.fail(Renew, lambda: error("the cable is out"))
     eventually(lambda: spy.count(Renew) >= 2)
     assert lease.held
@@ -134,8 +135,9 @@ def test_a_store_that_cannot_be_reached_costs_the_lease_at_its_deadline_and_not_
 
 
 def test_a_store_that_comes_back_in_time_costs_nothing(stage: Stage) -> None:
-    spy = Spy(stage.locks)
-    lease = stage.call(stage.locks.acquire, "nightly", ttl=3)
+    locks = stage.client(settings=replace(QUICK, renew_at=0.1))
+    spy = Spy(locks)
+    lease = stage.call(locks.acquire, "nightly", ttl=5)
     spy.fail(Renew, lambda: StoreUnavailable("a hiccup"))
     eventually(lambda: spy.count(Renew) >= 2)
     spy.heal()
@@ -147,7 +149,7 @@ def test_a_store_that_comes_back_in_time_costs_nothing(stage: Stage) -> None:
 
 def test_a_store_that_never_comes_back_does_not_hide_the_loss(stage: Stage) -> None:
     """Releasing fails as well; what matters is that the lock was lost."""
-    locks = stage.client(settings=Settings(ttl=2.0, renew_at=0.1, release_timeout=0.1))
+    locks = stage.client(settings=Settings(ttl=3.0, renew_at=0.1, release_timeout=0.1))
     spy, told = Spy(locks), Listener()
     lease = stage.call(locks.acquire, "nightly", on_lost=told)
     spy.fault = lambda _: StoreUnavailable("gone")
@@ -209,7 +211,7 @@ def test_a_grant_whose_answer_was_lost_is_asked_for_again(stage: Stage) -> None:
 def test_max_hold_ends_a_lease_however_often_it_is_renewed(stage: Stage) -> None:
     locks = stage.client(settings=replace(QUICK, renew_at=0.1))
     spy, told = Spy(locks), Listener()
-    lease = stage.call(locks.acquire, "nightly", ttl=1.9, max_hold=2.0, on_lost=told)
+    lease = stage.call(locks.acquire, "nightly", ttl=2.9, max_hold=3.0, on_lost=told)
     assert told.wait().reason == "max_hold reached"
     assert spy.count(Renew) >= 1
     check_lost(lease, "max_hold reached")
@@ -233,7 +235,7 @@ def test_an_error_in_on_lost_is_logged_and_the_other_leases_are_kept(
 
     told = Listener(fail)
     _lease = stage.call(stage.locks.acquire, "first", ttl=60, on_lost=told)
-    second = stage.call(stage.locks.acquire, "second", ttl=2)
+    second = stage.call(stage.locks.acquire, "second", ttl=5)
     with caplog.at_level(logging.ERROR, "holdfast"):
         stage.call(stage.locks.break_lock, "first", reason="stuck")
         told.wait()
@@ -249,7 +251,7 @@ def test_sys_exit_in_on_lost_does_not_end_the_keeper(stage: Stage) -> None:
     """A natural thing to write, and in a thread it ends that thread without a word."""
     told = Listener(lambda: sys.exit("lost it"))
     _lease = stage.call(stage.locks.acquire, "first", ttl=60, on_lost=told)
-    second = stage.call(stage.locks.acquire, "second", ttl=2)
+    second = stage.call(stage.locks.acquire, "second", ttl=5)
     stage.call(stage.locks.break_lock, "first", reason="stuck")
     told.wait()
     before = second._kept.trusted_until

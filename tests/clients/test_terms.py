@@ -158,7 +158,7 @@ def test_an_upgrade_is_refused_with_an_explanation(stage: Stage) -> None:
 
 
 def test_a_shared_lease_is_renewed_and_cannot_be_fenced(stage: Stage) -> None:
-    lease = stage.call(stage.locks.acquire, "table", mode="shared", ttl=2.0)
+    lease = stage.call(stage.locks.acquire, "table", mode="shared", ttl=5)
     before = lease._kept.trusted_until
     eventually(lambda: lease._kept.trusted_until > before)
     with pytest.raises(SettingsError, match="only an exclusive lease"):
@@ -265,7 +265,7 @@ def test_all_of_very_many_are_broken_and_nobody_who_came_later(stage: Stage) -> 
 
 
 def test_a_lock_stays_shut_for_a_while_when_its_holder_died(stage: Stage) -> None:
-    lease = stage.call(stage.locks.acquire, "disk", ttl=0.3, lock_delay=60, renew=False)
+    lease = stage.call(stage.locks.acquire, "disk", ttl=3, lock_delay=60, renew=False)
     eventually(lease.lost.is_set)
     other = stage.actor("other")
 

@@ -16,8 +16,10 @@ from holdfast.core.family import Outcome, Terms
 from holdfast.core.requests import Acquire, Break, Client, Granted, Queued, Release, Signal
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
-from holdfast.stores.mysql.session import Statement
+from holdfast.stores.mysql.failing import Interrupted
+from holdfast.stores.mysql.session import MySQLSession, Statement
 from holdfast.stores.mysql.signals import Doorbell
+from holdfast.stores.sql.session import Conflict
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT
 
 SOON = 10.0  # seconds; what a signal has not told is found after twenty
@@ -124,54 +126,71 @@ def ask_for(store, client: Client, attempt: str, terms: Terms, *, wait: bool = F
     return store.execute(Acquire("k", attempt, attempt, 60.0, client, wait=wait, terms=terms))
 
 
-def nothing_more(arrived: queue.Queue[Signal]) -> bool:
-    try:
-        arrived.get(timeout=0.2)
-    except queue.Empty:
-        return True
-    return False
+@pytest.fixture
+def again(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The signals whose deletion was interrupted, by the next hint: those may be told again."""
+    numbers: list[int] = []
+    fetch = MySQLSession.fetch
+
+    def watching(session: MySQLSession, name: str, parameters: dict[str, Any], /) -> Any:
+        try:
+            return fetch(session, name, parameters)
+        except (Interrupted, Conflict):
+            if name == "delete_signal":
+                numbers.append(parameters["id"])
+            raise
+
+    monkeypatch.setattr(MySQLSession, "fetch", watching)
+    return numbers
 
 
-def test_those_whose_holds_are_not_in_the_row_are_told_too_and_once(stores):
+def hear(arrived: queue.Queue[Signal], again: list[int], *wanted: Signal) -> None:
+    """Hear these signals and nothing else, each once, but for those that may be told again."""
+    heard = []
+    while not set(wanted) <= set(heard):
+        heard.append(arrived.get(timeout=SOON))
+    with contextlib.suppress(queue.Empty):
+        while len(heard) < 100:
+            heard.append(arrived.get(timeout=0.2))
+    assert set(heard) == set(wanted)
+    assert len(heard) <= len(wanted) + len(again)
+
+
+def test_those_whose_holds_are_not_in_the_row_are_told_too_and_once(stores, again):
     """P8: the listener finds by itself only what is in a lock's own row."""
     (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
     token = ask(mine, CLIENT, "a-1").token
     for attempt in ("b-1", "c-1"):
         assert isinstance(ask_for(other, OTHER_CLIENT, attempt, Terms(mode="shared"), wait=True), Queued)
     mine.execute(Release("k", "a-1", token))
-    told = {arrived.get(timeout=SOON) for _ in range(2)}
-    assert told == {Signal("granted", "k", "b-1"), Signal("granted", "k", "c-1")}
-    assert nothing_more(arrived)
+    hear(arrived, again, Signal("granted", "k", "b-1"), Signal("granted", "k", "c-1"))
 
 
-def test_a_grant_by_the_slow_path_is_told_once(stores):
+def test_a_grant_by_the_slow_path_is_told_once(stores, again):
     (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
     ask(mine, CLIENT, "a-1")
     ask(other, OTHER_CLIENT, "b-1", wait=True)
     mine.execute(Break("k", "olga", "stuck"))
-    assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
-    assert nothing_more(arrived)
+    hear(arrived, again, Signal("granted", "k", "b-1"))
 
 
-def test_one_reader_alone_is_told_too_and_once(stores):
+def test_one_reader_alone_is_told_too_and_once(stores, again):
     """Its hold is the only one, and still not in the row."""
     (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
     token = ask(mine, CLIENT, "a-1").token
     assert isinstance(ask_for(other, OTHER_CLIENT, "b-1", Terms(mode="shared"), wait=True), Queued)
     mine.execute(Release("k", "a-1", token))
-    assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
-    assert nothing_more(arrived)
+    hear(arrived, again, Signal("granted", "k", "b-1"))
 
 
-def test_the_end_of_an_operation_is_told_once_to_all_of_a_client(stores):
+def test_the_end_of_an_operation_is_told_once_to_all_of_a_client(stores, again):
     (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
     operation = Terms(operation=True)
     token = ask_for(mine, CLIENT, "a-1", operation).token
     for attempt in ("b-1", "c-1"):
         assert isinstance(ask_for(other, OTHER_CLIENT, attempt, operation, wait=True), Queued)
     mine.execute(Release("k", "a-1", token, outcome=Outcome(True, "7")))
-    assert arrived.get(timeout=SOON) == Signal("over", "k", "")
-    assert nothing_more(arrived)
+    hear(arrived, again, Signal("over", "k", ""))
 
 
 def test_many_listeners_that_are_gone_are_no_hindrance(stores):

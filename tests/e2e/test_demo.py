@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.demo.cast import NAMES
-from holdfast.cli.demo.checks import Evidence, judge
+from holdfast.cli.demo.checks import LATE, Evidence, judge
 from holdfast.cli.demo.record import Record, Turn
 from holdfast.cli.demo.screen import ENTER, LEAVE, frame, render
 from holdfast.cli.demo.timeline import ASCII, Glyphs, glyphs_for, strips
+from holdfast.cli.demo.worker import TTL
 from holdfast.cli.output import width_of
 from holdfast.core.events import Event
 
@@ -62,7 +63,8 @@ def demo_at_terminal(folder):
     if pid == 0:
         os.environ.update(TERM="xterm-256color", TMPDIR=str(folder), PYTHONIOENCODING="utf-8")
         os.environ.pop("NO_COLOR", None)
-        time.sleep(0.1)  # until the size is set
+        while os.get_terminal_size(0) != (80, 24):  # until the size is set
+            time.sleep(0.01)
         os.execv(sys.executable, DEMO)
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     return Terminal(pid, fd)
@@ -213,9 +215,10 @@ def test_each_check_can_fail():
     assert failed(evidence) == ["first come, first served"]
 
     evidence = honest()
+    late = TTL + LATE + 0.01 - (2.6 - 0.9)
     for turn in evidence.record.turns[2:]:
-        turn.granted += 3.31
-        turn.ended += 3.31
+        turn.granted += late
+        turn.ended += late
     assert failed(evidence) == ["killed: taken over in time"]
 
     evidence = honest()

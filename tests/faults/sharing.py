@@ -35,8 +35,8 @@ TRAFFIC = f"""
     def exit(lease):
         return dict(token=lease.token, left=min(boot_time(), lease._kept.trusted_until))
 
-    def enter(key, **options):
-        lease = locks.acquire(key, ttl={TTL}, **options)
+    def enter(key, ttl={TTL}, **options):
+        lease = locks.acquire(key, ttl=ttl, **options)
         note(entry(lease, boot_time(), lease.mode, options.get("take", 1)))
         return lease
 

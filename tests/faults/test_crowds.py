@@ -113,13 +113,15 @@ def test_a_waiting_process_does_not_poll(house: House) -> None:
         """
     )
     house.until_waiting(10)
+    started = time.monotonic()
     cpu, switches = ticks(waiter.pid)
     time.sleep(3.0)
     cpu_after, switches_after = ticks(waiter.pid)
-    beats = 3.0 / HEARTBEAT
+    seconds = time.monotonic() - started  # on a busy machine it is more than we asked for
+    beats = seconds / HEARTBEAT
     # A heartbeat is one transaction, in turn with others that write, and wakes the one that is head.
     assert switches_after - switches < 20 * beats
-    assert cpu_after - cpu < 0.5 * os.sysconf("SC_CLK_TCK")
+    assert cpu_after - cpu < seconds / 6 * os.sysconf("SC_CLK_TCK")
 
 
 def test_a_holding_process_does_not_poll(house: House) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
+from holdfast.core.requests import Signal
 from tests.faults.fleets import violations
 from tests.faults.processes import PATIENT, House, Worker, eventually
 from tests.servers.balancer import Balancer
@@ -160,20 +162,22 @@ def test_a_waiter_is_woken_by_a_release_through_another_server(postgres_locks: s
 
 
 def hand_over(holder: Holdfast, waiter: Holdfast) -> None:
-    """Hand a lock over, and see that it was a signal and not a heartbeat that told the waiter."""
-    signals: list[str] = []
+    """Hand a lock over, and see that a signal tells the waiter, though a heartbeat may come before it."""
+    key = f"nightly-{os.urandom(4).hex()}"  # so that no signal of the last time is taken for one of now
+    signals: list[Signal] = []
     tell = waiter._on_signal
-    waiter._store.listen(lambda signal: (signals.append(signal.kind), tell(signal)))
+    waiter._store.listen(lambda signal: (signals.append(signal), tell(signal)))
     tokens: list[int] = []
 
     def wait() -> None:
-        with waiter.hold("nightly", timeout=30) as lease:
+        with waiter.hold(key, timeout=30) as lease:
             tokens.append(lease.token)
 
-    with holder.hold("nightly") as lease:
+    with holder.hold(key) as lease:
         thread = threading.Thread(target=wait)
         thread.start()
-        eventually(lambda: (view := holder.inspect("nightly")) and view.waiting == 1)
+        eventually(lambda: (view := holder.inspect(key)) and view.waiting == 1)
     thread.join()
     assert tokens > [lease.token]
-    assert signals == ["granted"]
+    told = eventually(lambda: [signal.kind for signal in list(signals) if signal.key == key])
+    assert set(told) == {"granted"}

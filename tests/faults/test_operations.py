@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.processes import PATIENCE, TTL, House, Worker, eventually
+from tests.faults.processes import PATIENCE, PATIENT, TTL, House, Worker, eventually
 from tests.faults.sharing import Traffic, violations
 
 KEY = "pull:model-7b"
@@ -271,7 +271,7 @@ def test_a_semaphore_never_lets_more_in_and_gets_back_the_permits_of_the_dead(ho
     traffic = Traffic(house, "gpu", busy, {"permits": 3}, {"permits": 3, "take": 2})
     for worker, take in ((one, 1), (two, 2)):
         traffic.admit(worker)
-        traffic.enter(worker, permits=3, take=take)
+        traffic.enter(worker, ttl=4, permits=3, take=take)
     assert {holder.pid for holder in house.look("gpu").holders} == {one.pid, two.pid}
     one.kill()
     two.kill()
@@ -307,9 +307,9 @@ def test_a_writer_is_alone_whatever_happens_to_the_others(house: House) -> None:
 
 
 def test_readers_of_several_processes_are_in_together_and_do_not_pass_a_writer(house: House) -> None:
-    one, two, writer, late = house.workers(4)
+    one, two, writer, late = house.workers(4, settings=PATIENT)
     one.acquire("table", ttl=60, mode="shared")
-    two.acquire("table", ttl=TTL, mode="shared")
+    two.acquire("table", ttl=4, mode="shared")
     writer.queue("table", ttl=60)
     house.until_waiting(1, "table")
     late.queue("table", ttl=60, mode="shared")

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from holdfast import Holdfast, OutcomeUnknown, Settings, StoreUnavailable
+from holdfast.core.data import replace
 from holdfast.core.requests import Acquire
 from tests.clients.support import PATIENCE, QUICK, Spy, Stage, ThreadActor, eventually
 from tests.faults.conftest import SERVERS
@@ -92,9 +93,9 @@ def line(request: pytest.FixtureRequest, address: tuple[str, Server]) -> Iterato
     line.end()
 
 
-def warm_up(line: Line) -> Any:
+def warm_up(line: Line, locks: Any = None) -> Any:
     """Have a connection, so that what comes next is a request on it and not a log-in."""
-    locks = line.stage.locks
+    locks = locks or line.stage.locks
     lease = line.stage.call(locks.acquire, "warm", ttl=60)
     # Until the keeper has made its first round: it would else have that connection when we want it.
     eventually(lambda: math.isfinite(locks._keeping._wake_at))
@@ -130,7 +131,8 @@ def test_a_request_whose_line_is_cut_is_asked_again_and_gives_one_grant(line: Li
 
 
 def test_a_waiter_whose_line_is_cut_keeps_its_place(line: Line) -> None:
-    locks = warm_up(line)
+    patient = replace(QUICK, claim=30.0, patience=60.0)  # a claim may have to wait for a new connection
+    locks = warm_up(line, line.stage.client(settings=patient))
     mine = line.direct.acquire("nightly", ttl=600)
     first = line.stage.me.start(locks.acquire, "nightly", ttl=600)
     eventually(lambda: line.waiting() == 1)

@@ -110,8 +110,9 @@ def test_who_has_no_token_cannot_use_up_all_connections(make: Callable[..., Plac
     text = "there are as many connections as there may be (limits.connections, open files)"
     told = [line for line in place.lines(level="warning") if text in line["message"]]
     assert told[0]["remote"] == "127.0.0.1"
-    (rest,) = (line for line in told if "left_out" in line)
-    assert len(told) - 1 + rest["left_out"] == place.figure('holdfast_connections_cut_total{why="full"}')
+    rest = [line["left_out"] for line in told if "left_out" in line]  # several, if this took long
+    assert rest
+    assert len(told) - len(rest) + sum(rest) == place.figure('holdfast_connections_cut_total{why="full"}')
 
 
 def test_answers_to_who_is_not_let_in_are_logged_sparingly_and_counted(

@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -35,6 +36,7 @@ class LockServer:
         self._flags = flags
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
+        self._used = False
 
     @property
     def url(self) -> str:
@@ -46,11 +48,24 @@ class LockServer:
         return self._process.pid
 
     def start(self) -> None:
-        """Start, and return when it answers."""
+        """Start, and return when it answers. The port stays the same once it was used."""
         deadline = time.monotonic() + PATIENCE
-        while not is_free(self.port):  # the kernel has not let go of it yet
+        while not self._try_start(deadline):
+            # Somebody took the port while it started. Nobody knows ours before the first start.
+            assert not is_free(self.port), self.log.read_text()[-2000:]
+            assert time.monotonic() < deadline, self.log.read_text()[-2000:]
+            if not self._used:
+                _running.pop(self.url, None)
+                self.port = free_port()
+        self._used = True
+
+    def _try_start(self, deadline: float) -> bool:
+        """Start, and tell whether it answers: true, or false if it has ended instead."""
+        while not is_free(self.port):
+            if not self._used:
+                return False
             assert time.monotonic() < deadline, f"port {self.port} is taken"
-            time.sleep(0.01)
+            time.sleep(0.01)  # the kernel has not let go of it yet
         _running[self.url] = self.store
         command = [sys.executable, "-m", "holdfast", "serve", "--url", self.store, "--port", str(self.port)]
         with self.log.open("ab") as log:
@@ -61,10 +76,23 @@ class LockServer:
                 stderr=log,
                 env={**os.environ, **self._environment},
             )
-        while not self.is_ready():
-            assert self._process.poll() is None, self.log.read_text()[-2000:]
+        while not (self._listens() and self.is_ready()):
+            if self._process.poll() is not None:
+                return False
             assert time.monotonic() < deadline, self.log.read_text()[-2000:]
             time.sleep(0.02)
+        return True
+
+    def _listens(self) -> bool:
+        """Tell whether the port is ours: while we start, another server may have taken it, and be ready."""
+        listening = {
+            f"socket:[{fields[9]}]"
+            for fields in map(str.split, Path("/proc/net/tcp").read_text().splitlines())
+            if fields[1].endswith(f":{self.port:04X}") and fields[3] == "0A"
+        }
+        with suppress(OSError):  # it has ended, or closes files while we look
+            return any(str(file.readlink()) in listening for file in Path(f"/proc/{self.pid}/fd").iterdir())
+        return False
 
     def is_ready(self) -> bool:
         try:
