@@ -31,7 +31,7 @@ class AsyncLease(BaseLease):
         super().__init__(kept, wish)
         self._client = client
         self._loop = asyncio.get_running_loop()
-        self._lost = asyncio.Event()
+        self._lost: _Lost | None = None
         self._body: asyncio.Task[Any] | None = None
         self._cancelling = 0
         self._cancelled = False
@@ -41,6 +41,8 @@ class AsyncLease(BaseLease):
     @property
     def lost(self) -> asyncio.Event:
         """An event to wait for: set when the lease is lost."""
+        if self._lost is None:
+            self._lost = _Lost(self)
         if self._loss() is not None:
             self._lost.set()
         return self._lost
@@ -119,7 +121,8 @@ class AsyncLease(BaseLease):
             self._loop.call_soon_threadsafe(self._tell_here)
 
     def _tell_here(self) -> None:
-        self._lost.set()
+        if self._lost is not None:
+            self._lost.set()
         if self._body is not None and not self._body.done():
             self._cancelled = True
             self._body.cancel(str(self._kept.lost))
@@ -129,6 +132,14 @@ class AsyncLease(BaseLease):
 def _watch(lease: weakref.ref[AsyncLease]) -> None:
     if (found := lease()) is not None:
         found._watch()  # noqa: SLF001
+
+
+class _Lost(asyncio.Event):
+    """Whoever waits for it has the lease: what nobody has is given back."""
+
+    def __init__(self, lease: AsyncLease) -> None:
+        super().__init__()
+        self._lease = lease
 
 
 class AsyncHold:

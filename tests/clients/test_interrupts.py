@@ -24,7 +24,7 @@ import pytest
 import holdfast
 from holdfast import AsyncHoldfast, Holdfast, LockView, Settings
 from holdfast.keeping import AWAKE
-from tests.clients.support import eventually
+from tests.clients.support import PATIENCE, eventually
 
 OURS = str(Path(holdfast.__file__).parent)
 NOT_HERE = ("keeper.py", "keeping.py", "masking.py")  # they are told of a lease, and not who takes it
@@ -256,6 +256,23 @@ def test_what_somebody_can_reach_is_kept(url: str) -> None:
         assert not lost.is_set()
         block.__exit__(None, None, None)
         lock.release()
+
+
+def test_who_waits_for_the_loss_of_a_lease_of_tasks_has_it() -> None:
+    async def play() -> None:
+        async with AsyncHoldfast("memory://") as locks:
+            lease = await (await locks.acquire("waited-for")).__aenter__()
+            lost = lease.lost
+            dropped = await locks.acquire("nightly")
+            del lease, dropped
+            gc.collect()
+            locks._keeping.hurry("")
+            await asyncio.to_thread(eventually, lambda: len(locks._keeping.kept()) == 1)
+            assert not lost.is_set()
+            await locks.break_lock("waited-for", reason="stuck")
+            await asyncio.wait_for(lost.wait(), PATIENCE)
+
+    asyncio.run(play())
 
 
 def test_an_interrupt_while_the_keeper_is_woken_does_not_put_it_to_sleep_for_ever() -> None:

@@ -120,10 +120,10 @@ class MySQLStore(ServerStore):
         return self.named(self._id_and_level() if name == "store_id" else SQL[name])
 
     def _id_and_level(self) -> str:
-        if not self._tells_level:
+        if not (statement := self._tells_level):
             rows = self.use(lambda session: session.script(calling.VARIABLES))
-            self._tells_level = calling.id_and_level(SQL.store_id, [row[0] for row in rows])
-        return self._tells_level
+            self._tells_level = statement = calling.id_and_level(SQL.store_id, [row[0] for row in rows])
+        return statement
 
     def check_level(self, level: Row) -> None:
         calling.check_level(level)
@@ -154,6 +154,7 @@ class MySQLStore(ServerStore):
 
     def _set_up(self, connection: Any, settings: str) -> MySQLSession:
         session = MySQLSession(connection, self._statements, self._say_refused)
+        self._tells_level = ""  # it may be another server
         try:
             if connecting.check(session.script(settings)):
                 self._use_node(session)

@@ -33,7 +33,8 @@ def foresee(path: Path, theirs: Caller, rehearse: Callable[[Fetch], Any]) -> For
     """Rehearse while nobody writes: then the caller has not changed anything either.
 
     Raise that the file is busy while somebody else writes. No question tells who does. But if the caller
-    writes, they can write on at once. And if they could not before, somebody else has committed meanwhile.
+    writes, they can write on at once. And if they could not before, somebody else has committed meanwhile;
+    only of a writer that has rolled back, just between two statements here, there is no trace.
     """
     with _connected(path) as connection:
         (commits,) = connection.execute(_COMMITS)
@@ -51,8 +52,8 @@ def foresee(path: Path, theirs: Caller, rehearse: Callable[[Fetch], Any]) -> For
 def _write_at_once(theirs: Caller) -> None:
     """Become the writer, or raise without waiting."""
     ((timeout,),) = theirs.execute("PRAGMA busy_timeout", {})
-    theirs.execute("PRAGMA busy_timeout = 0", {})
     try:
+        theirs.execute("PRAGMA busy_timeout = 0", {})
         theirs.execute(SQL["lock_row"], {"key": ""})
     except Exception as error:
         if isinstance(cause := getattr(error, "orig", None), sqlite3.Error):  # SQLAlchemy has wrapped it
