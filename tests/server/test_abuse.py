@@ -83,9 +83,10 @@ def test_streams_that_nobody_reads_cost_the_others_nothing(server: LockServer) -
             each.connect((HOST, server.port))
             each.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
         watching = locks.watch("*", after=0, timeout=30)
-        for number in range(100):
-            with locks.hold(f"key-{number}", timeout=0, owner="o" * 200):
+        keys = [f"key-{number:02}" for number in range(100)]  # what happens at one moment is told by key
+        for key in keys:
+            with locks.hold(key, timeout=0, owner="o" * 200):
                 pass
         seen = [next(watching).key for _ in range(200)]
-        assert seen == [f"key-{number}" for number in range(100) for _ in range(2)]
+        assert seen == [key for key in keys for _ in range(2)]
     assert server.is_ready()
