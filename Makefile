@@ -45,7 +45,7 @@ check: lint core ## the inner loop: style, types, and each test once on what nee
 	$(BIN)/python -m pytest -q -n 3 --extent quick --ignore-glob='*/test_http_*' $(addprefix tests/,$(CHECKED))
 
 test: lint core servers ## what a contributor and CI need: also database servers, processes, the lock server, the page
-	$(BIN)/python -m pytest -q -n 4 --extent usual tests --ignore tests/unit
+	$(BIN)/python -m pytest -q -n 6 --extent usual tests --ignore tests/unit
 
 core: $(READY)
 	$(BIN)/coverage erase
