@@ -28,7 +28,7 @@ from holdfast.stores.base import Store, StoreOptions
 
 INSTANCES = 16
 ITEMS = 2_000
-TTL = 60.0
+TTL = 600.0  # nobody sends heartbeats here, however long it takes
 
 
 @pytest.fixture(params=["sqlite", "postgres", "mysql"])
