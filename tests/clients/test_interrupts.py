@@ -261,7 +261,7 @@ def test_what_somebody_can_reach_is_kept(url: str) -> None:
 def test_who_waits_for_the_loss_of_a_lease_of_tasks_has_it() -> None:
     async def play() -> None:
         async with AsyncHoldfast("memory://") as locks:
-            lease = await (await locks.acquire("waited-for")).__aenter__()
+            lease = await locks.acquire("waited-for")
             lost = lease.lost
             dropped = await locks.acquire("nightly")
             del lease, dropped
