@@ -45,8 +45,12 @@ def memory_stores(way: Callable[[Store], Store], tmp_path: Path) -> Iterator[Mak
 
 
 @pytest.fixture
-def sqlite_stores(way: Callable[[Store], Store], tmp_path: Path) -> Iterator[MakeStore]:
-    yield from stores_of(f"sqlite:///{tmp_path}/locks.db?busy_timeout=0.3", way)
+def sqlite_stores(
+    way: Callable[[Store], Store], tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[MakeStore]:
+    """Stores that wait for each other, but not for long for a transaction of the test's own."""
+    busy_timeout = 0.3 if "connect" in request.fixturenames else 60
+    yield from stores_of(f"sqlite:///{tmp_path}/locks.db?busy_timeout={busy_timeout}", way)
 
 
 @pytest.fixture

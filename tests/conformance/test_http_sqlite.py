@@ -18,4 +18,4 @@ class TestHTTPSQLite(ServedConformance):
 
     @pytest.fixture
     def make_store(self, way: Callable[[Store], Store], tmp_path: Path) -> Iterator[MakeStore]:
-        yield from stores_behind(f"sqlite:///{tmp_path}/locks.db?busy_timeout=0.3", way)
+        yield from stores_behind(f"sqlite:///{tmp_path}/locks.db?busy_timeout=60", way)
