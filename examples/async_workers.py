@@ -41,10 +41,10 @@ async def ask_who_has_it(locks: AsyncHoldfast) -> None:
 
 
 async def block_the_loop(locks: AsyncHoldfast) -> None:
-    async with locks.hold("model", ttl=0.5) as lease:
-        time.sleep(1.2)  # noqa: ASYNC251  (bad manners, on purpose: nothing else runs meanwhile)
+    async with locks.hold("model", ttl=3) as lease:
+        time.sleep(4)  # noqa: ASYNC251  (bad manners, on purpose: nothing else runs meanwhile)
         lease.check()
-        print(f"blocked the loop for 1.2 s with a ttl of {lease.ttl} s: still ours, {lease!r}")
+        print(f"blocked the loop for 4 s with a ttl of {lease.ttl:g} s: still ours, {lease!r}")
 
 
 async def main() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import errors
@@ -16,6 +19,7 @@ from holdfast.stores.postgres import partitions, schema
 from holdfast.stores.postgres.partitions import WEEK
 from holdfast.stores.sql.options import ServerOptions
 from holdfast.testing.conformance import CLIENT
+from tests.clients.support import eventually
 
 OPTIONS = StoreOptions(CLIENT)
 
@@ -48,6 +52,36 @@ def test_several_may_apply_the_schema_at_once(postgres_url):
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+@pytest.fixture
+def somebody_applies(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock(%s)", [schema._LOCK])
+        yield connection
+
+
+def test_who_applies_the_schema_waits_for_somebody_slow(somebody_applies, postgres_url):
+    """Longer than requests wait for a row."""
+    with ThreadPoolExecutor() as threads:
+        opening = threads.submit(opened, f"{postgres_url}?apply_schema=yes&signals=no")
+        waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        eventually(lambda: somebody_applies.execute(waits).fetchone() == (1,), "somebody who waits")
+        time.sleep(1.0)  # a request would have given up after half of it
+        somebody_applies.execute("SELECT pg_advisory_unlock_all()")
+        opening.result().close()
+
+
+def test_who_has_waited_for_long_is_told_that_somebody_applies_the_schema(
+    somebody_applies, postgres_url, monkeypatch
+):
+    monkeypatch.setattr(schema, "_APPLYING", schema._APPLYING.replace(schema._PATIENCE, "50ms"))
+    with pytest.raises(errors.StoreUnavailable, match="somebody else is changing holdfast's tables"):
+        opened(f"{postgres_url}?apply_schema=yes&signals=no")
+
+
+def test_with_the_tables_in_place_nobody_waits(store, somebody_applies, postgres_url):
+    opened(f"{postgres_url}?apply_schema=yes&signals=no").close()
 
 
 def test_an_unknown_version_is_left_alone(store, postgres_url):

@@ -255,7 +255,7 @@ def test_the_same_seed_strikes_the_same_clients(stage: FakeStage) -> None:
     struck = []
     for _ in range(2):
         fault = FakeFault("one", CLIENT)
-        nemesis_of(stage, fault, seed=9).run(1.5)
+        nemesis_of(stage, fault, seed=9).run(4)
         struck.append(fault.struck)
     shorter = min(map(len, struck))
     assert shorter > 1

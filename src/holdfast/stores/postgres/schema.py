@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+from holdfast import errors
 from holdfast.stores.postgres.session import PostgresSession
 from holdfast.stores.sql import schema_versions
 from holdfast.stores.sql.options import ServerOptions
+from holdfast.stores.sql.session import RowLocked
 from holdfast.stores.sql.tables import mismatch
 
 SCHEMA = schema_versions("holdfast.stores.postgres")
@@ -27,9 +29,13 @@ TABLES = (
 )
 
 _OURS = re.compile(r"\bholdfast_")
-# The default storage may have been changed to one that cannot lock rows as ours must be.
-_APPLYING = "SET LOCAL lock_timeout = '8s'; SET LOCAL default_table_access_method = 'heap';\n"
 _LOCK = 7_205_759_403_792_794  # of those who apply the schema at the same moment; any number
+_PATIENCE = "7s"  # less than a statement may take
+# The default storage may have been changed to one that cannot lock rows as ours must be.
+_APPLYING = (
+    f"BEGIN; SET LOCAL lock_timeout = '{_PATIENCE}'; SET LOCAL default_table_access_method = 'heap';"
+    f" SELECT pg_advisory_xact_lock({_LOCK})"
+)
 
 
 def script(server: ServerOptions, since: int = 0) -> str:
@@ -47,7 +53,9 @@ def version(session: PostgresSession, server: ServerOptions) -> int | None:
     """Return the version of the tables; None if there are none."""
     table = f"{server.prefix}meta"
     name = f'"{server.schema}".{table}' if server.schema else table
-    if session.script(f"SELECT to_regclass('{name}')") == [(None,)]:
+    # By itself, to_regclass may tell what was there before we waited for an advisory lock. It is up to date
+    # after a table has been opened.
+    if not session.script(f"SELECT 1 FROM pg_class WHERE oid = to_regclass('{name}')"):  # noqa: S608
         return None
     rows = session.script(f"SELECT version FROM {name} WHERE id = 1")  # noqa: S608
     return int(rows[0][0] or 0) if rows else 0
@@ -55,14 +63,20 @@ def version(session: PostgresSession, server: ServerOptions) -> int | None:
 
 def apply(session: PostgresSession, server: ServerOptions) -> tuple[int | None, int]:
     """Create or upgrade the tables in one transaction. Return the version before and after."""
-    session.script(f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK})")
+    found = version(session, server)
+    if found == VERSION:
+        return found, VERSION
     try:
+        session.script(_APPLYING)
         found = version(session, server)
         if found is not None and not 1 <= found <= VERSION:
             raise mismatch(found, VERSION)
         if found != VERSION:
-            session.script(_APPLYING + script(server, found or 0))
+            session.script(script(server, found or 0))
         session.script("COMMIT")
+    except RowLocked as error:
+        session.roll_back()
+        raise errors.StoreUnavailable("somebody else is changing holdfast's tables; try again") from error
     except BaseException:
         session.roll_back()
         raise
