@@ -158,7 +158,7 @@ def test_a_run_fences_its_writes(tmp_path: Any) -> None:
 def test_a_client_that_holds_nothing_for_long_does_not_run_for_long(stage: Stage) -> None:
     """The client's max_hold is at_most, if nothing else is said."""
     never, told = threading.Event(), []
-    mine = stage.client(settings=None, max_hold=0.5)
+    mine = stage.client(settings=None, max_hold=3)
     schedule = every(stage, until(stage, never), client=mine, on_error=told.append)
     eventually(lambda: told)
     never.set()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.processes import PATIENCE, PATIENT, TTL, House, Worker, eventually
+from tests.faults.processes import PATIENCE, PATIENT, House, Worker, eventually
 from tests.faults.sharing import Traffic, violations
 
 KEY = "pull:model-7b"
@@ -186,12 +186,14 @@ def test_a_doer_that_stood_still_past_its_lease_cannot_say_how_it_ended(house: H
     sleeper.do("with locks.hold('something else'): pass")
     sleeper.until_reachable()
     # Not renewed, so that it does not stop in the middle of a transaction: that would stop a whole file.
-    operate(sleeper, "sleeper", "wait", ttl=TTL, renew=False)
+    operate(sleeper, "sleeper", "wait", ttl=4, renew=False)
     sleeper.stop()
     operate(successor, "successor", "wait", ttl=60)
     crowd.do("[start(run_once, f'node-{number}') for number in range(6)]")
     until_in_line(crowd, 6)
     until_begun(house, 2)
+    # Whoever finds the row locked by a machine that stood still waits as well, but without a place at first.
+    eventually(lambda: house.look(KEY).waiting == 6)
     sleeper.go_on()
     if first == "the new one":
         successor.do("go.set(); join()")

@@ -71,13 +71,13 @@ class MariaDBServer(Server):
         return self.data
 
     def prepare(self) -> None:
-        if not self.data.exists():
-            scratch().copy("install-db", self.account, self._initialise, self.data)
         # Its own: a server that starts deletes what it takes for its leftovers, those of a running one too.
         temporary = self.directory / "tmp"
         temporary.mkdir(exist_ok=True)
         if self.account is not None:
             shutil.chown(temporary, self.account)
+        if not self.data.exists():
+            scratch().copy("install-db", self.account, self._initialise, self.data)
         settings = {
             **self.settings,
             "port": self.port,
@@ -145,7 +145,12 @@ class MariaDBServer(Server):
     def _initialise(self, directory: Path) -> None:
         grant = self.directory / "grant.sql"
         self.write(grant, _GRANT)
-        options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
+        options = [
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+            "--skip-name-resolve",
+            f"--tmpdir={self.directory / 'tmp'}",
+        ]
         quick = [f"--{name}={value}" for name, value in _QUICK.items()]
         self.call(
             [
