@@ -27,6 +27,7 @@ RAISED = "raised"  # an update of another database, the token raised before the 
 BARE = "bare"  # the control: the same update with no fence, which loses updates under pauses
 KINDS = (PLAIN, SHARED, PERMITS, OPERATION, FENCED, RAISED, BARE)
 SEMAPHORE = 3  # permits of each semaphore
+LAST_LOOK = "last-look"  # the owner who takes every lock once when all is over; what it does is not recorded
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from holdfast.clock import boot_time
 from tests.faults.proof import goals, linear, order, records
 from tests.faults.proof.fleet import Fleet
 from tests.faults.proof.nemesis import Nemesis
-from tests.faults.proof.records import KINDS, Clock, History, Run, Verdict, Violation
+from tests.faults.proof.records import KINDS, LAST_LOOK, Clock, History, Run, Verdict, Violation
 from tests.faults.proof.report import write_report
 from tests.faults.proof.stage import Stage, StoreName
 from tests.servers.binaries import version
@@ -142,7 +142,7 @@ def _stuck(stage: Stage) -> list[Violation]:
             if key.partition(":")[0] in ("permits", "operation"):
                 continue  # they are taken on terms of their own; `order` looks at who waits
             try:
-                with locks.hold(key, timeout=STUCK, ttl=10):
+                with locks.hold(key, owner=LAST_LOOK, timeout=STUCK, ttl=10):
                     pass
             except HoldfastError as error:
                 violations.append(Violation("nothing stays stuck", key, f"after all faults: {error}"))

@@ -53,7 +53,6 @@ class Asked:
         self.attempts: dict[str, Attempt] = {}
         self.breaks: dict[str, list[tuple[float, int]]] = {}  # key → when asked for, and which token (0: any)
         self.releases: list[Ask] = []  # that were answered with Released
-        self.last = -math.inf  # when anything was asked for the last time
         self.patience = 0.0  # the longest of any ticket; claim windows and heartbeats are shorter
         for ask in asks:
             self._add(ask)
@@ -70,8 +69,6 @@ class Asked:
 
     def _add(self, ask: Ask) -> None:
         kind = ask.kind
-        if ask.called > self.last:
-            self.last = ask.called
         if ask.patience > self.patience:
             self.patience = ask.patience
         if kind == "Break":

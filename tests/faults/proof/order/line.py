@@ -10,7 +10,7 @@ from tests.faults.proof.order.clocks import Clocks
 from tests.faults.proof.order.ledger import Key, Ticket
 from tests.faults.proof.order.rules import Findings
 from tests.faults.proof.order.terms import fit
-from tests.faults.proof.records import Audit
+from tests.faults.proof.records import LAST_LOOK, Audit
 
 Times = list[tuple[float, float]]  # since, until
 
@@ -23,7 +23,6 @@ class Line:
         self._asked = asked
         self._clocks = clocks
         self._one_writer = one_writer  # SQLite: all writers come one after the other
-        self._last_asked = clocks.at(asked.last)[1] if asked.attempts else math.inf
         self.stretches: list[tuple[str, Times]] = []  # all waits for a free lock, between two leases of it
 
     def refresh(self, ticket: Ticket, row: Audit) -> None:
@@ -81,7 +80,7 @@ class Line:
         """
         self._findings.check(rules.KEPT)
         attempt = self._asked.attempts.get(ticket.attempt, STRANGER)
-        if attempt is STRANGER and ticket.gone_at > self._last_asked:
+        if ticket.owner == LAST_LOOK:
             return
         if not ticket.lives_at(now):
             self._findings.figures["tickets died"] += 1

@@ -9,7 +9,6 @@ instant: then it is when the trigger looked, or later by as much as the clock wa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from tests.faults.proof.order import rules
@@ -19,7 +18,7 @@ from tests.faults.proof.order.ledger import Hold, Key, Lease, Ticket
 from tests.faults.proof.order.line import Line
 from tests.faults.proof.order.rules import Findings
 from tests.faults.proof.order.terms import PLAIN, fit, read_terms
-from tests.faults.proof.records import Audit
+from tests.faults.proof.records import LAST_LOOK, Audit
 
 MOST_ROWS = 1000  # of one step, before the books are taken to be wrong
 ROUNDING = 2  # microseconds
@@ -37,7 +36,6 @@ class Replay:
         self._asked = asked
         self._clocks = clocks
         self._claim = claim
-        self._last_asked = clocks.at(asked.last)[1] if asked.attempts else math.inf
 
     def read(self, rows: Iterable[Audit]) -> None:
         """Read all rows."""
@@ -200,8 +198,8 @@ class Replay:
         attempt = self._asked.attempts.get(hold.attempt)
         if hold.end <= now:
             hold.ended = "expired"
-        elif attempt is None and row.at > self._last_asked:
-            hold.ended = "let go"  # who looks when all is over is not recorded
+        elif hold.lease.owner == LAST_LOOK:  # it is not recorded
+            hold.ended = "let go"
         elif self._asked.may_be_broken(key.name, hold.token, row.at, self._clocks):
             hold.ended = "broken"
         elif attempt is not None and self._clocks.may_follow(row.at, attempt.let_go):
@@ -286,7 +284,7 @@ class Replay:
     def _check_asked_for(self, key: Key, row: Audit, what: str) -> None:
         self._findings.check(rules.ASKED_FOR)
         attempt = self._asked.attempts.get(row.attempt)
-        if attempt is None and row.at > self._last_asked:
+        if row.owner == LAST_LOOK:
             self._findings.figures["grants when all was over"] += 1
         elif attempt is None or not self._clocks.may_follow(row.at, attempt.asked):
             self._findings.violated(
