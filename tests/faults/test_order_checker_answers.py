@@ -19,7 +19,7 @@ from tests.faults.proof.order.planting import (
     holds,
 )
 from tests.faults.proof.order.story import Story, Turn
-from tests.faults.proof.records import Injected
+from tests.faults.proof.records import LAST_LOOK, Injected
 
 # Scope, and what was asked for.
 
@@ -66,13 +66,22 @@ def test_a_grant_that_nobody_asked_for_is_found() -> None:
     finds(story, rules.ASKED_FOR, "a/1", "attempt-1")
 
 
-def test_whoever_comes_when_all_is_over_need_not_be_recorded() -> None:
+def a_day_and_a_turn_that_is_not_recorded(owner: str) -> Story:
     story = a_day()
     asks, calls, trusts = len(story.history.asks), len(story.history.calls), len(story.history.trusts)
     story.wait(1)
-    a_turn(story, KEY, "looks/1")
+    a_turn(story, KEY, owner)
     del story.history.asks[asks:], story.history.calls[calls:], story.history.trusts[trusts:]
-    holds(story)
+    return story
+
+
+def test_whoever_looks_when_all_is_over_need_not_be_recorded() -> None:
+    holds(a_day_and_a_turn_that_is_not_recorded(LAST_LOOK))
+
+
+def test_nobody_else_is_granted_anything_when_all_is_over() -> None:
+    found_in = order.check(a_day_and_a_turn_that_is_not_recorded("looks/1").history).violations
+    assert {violation.rule for violation in found_in} == {rules.ASKED_FOR.name, rules.LET_GO.name}
 
 
 # Answers, releases and refusals.
