@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import format_exception
 
-from holdfast import Holdfast, HoldfastError, __version__
+from holdfast import Holdfast, HoldfastError, Settings, __version__
 from holdfast.clock import boot_time
 from tests.faults.proof import goals, linear, order, records
 from tests.faults.proof.fleet import Fleet
@@ -82,7 +82,7 @@ def run(
                 with troubles.noted("the fleet"):
                     fleet.stop()
             with troubles.noted("the locks, after all faults"):
-                troubles.violations += _stuck(stage)
+                troubles.violations += _stuck(stage, fleet.settings["heartbeat"])
         history.run.ended = boot_time()
         history.run.settings |= fleet.settings | {"impossible": nemesis.impossible}
         history.faults = sorted(nemesis.injected, key=lambda one: one.began)
@@ -134,10 +134,13 @@ def _set_aside(folder: Path) -> None:
         folder.rename(free)
 
 
-def _stuck(stage: Stage) -> list[Violation]:
-    """Take every lock once, now that everybody has gone and all faults are over (P8)."""
+def _stuck(stage: Stage, heartbeat: float) -> list[Violation]:
+    """Take every lock once, now that everybody has gone and all faults are over (P8).
+
+    With the *heartbeat* of everybody: behind the tickets of the dead, that is how soon it is noticed.
+    """
     violations = []
-    with Holdfast(stage.url("direct")) as locks:
+    with Holdfast(stage.url("direct"), settings=Settings(heartbeat=heartbeat)) as locks:
         for key in sorted({view.key for view in locks.list() if view.key.partition(":")[0] in KINDS}):
             if key.partition(":")[0] in ("permits", "operation"):
                 continue  # they are taken on terms of their own; `order` looks at who waits
