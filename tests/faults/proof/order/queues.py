@@ -112,9 +112,10 @@ def check_stuck(
         float(history.run.settings.get(name, patience)) for name in ("heartbeat", "claim", "patience")
     )
     alone, together = FAIR + heartbeat + claim, FAIR + heartbeat + claim + lives
-    faults = sorted(
-        (clocks.roughly(fault.began), clocks.roughly(fault.ended + GRACE)) for fault in history.faults
-    )
+    faults = [(clocks.roughly(fault.began), clocks.roughly(fault.ended + GRACE)) for fault in history.faults]
+    # A clock that was set shows what lies as far away, and its step is no time that anybody waited.
+    faults += [(clocks.roughly(s.began - s.size), clocks.roughly(s.ended + s.size)) for s in clocks.stepped]
+    faults.sort()
     longest = 0.0
     for key, waits in stretches:
         findings.check(rules.NOT_STUCK, len(waits))
