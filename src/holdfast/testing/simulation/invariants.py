@@ -147,6 +147,8 @@ class Checker:
         for attempt, new in step.granted.items():
             others = [hold.terms for token, hold in beside.items() if token != new.token]
             possible = new.end <= now or fits(new.terms, others, after.permits)
+            if isinstance(step.request, Resize):  # what had ended by then was handed over before
+                possible = possible or fits(new.terms, others, before.permits)
             require(possible, "2 exclusion", step, f"a new lease of {attempt} beside {others}")
         if isinstance(step.request, Acquire) and isinstance(step.answer, Granted):
             own = after.holds.get(step.request.attempt)
