@@ -147,7 +147,8 @@ class Checker:
         for attempt, new in step.granted.items():
             others = [hold.terms for token, hold in beside.items() if token != new.token]
             possible = new.end <= now or fits(new.terms, others, after.permits)
-            if isinstance(step.request, Resize):  # what had ended by then was handed over before
+            if isinstance(step.request, Resize) and before.holds.keys() != before.live(now).keys():
+                # What had ended by then was handed over first, by the number before.
                 possible = possible or fits(new.terms, others, before.permits)
             require(possible, "2 exclusion", step, f"a new lease of {attempt} beside {others}")
         if isinstance(step.request, Acquire) and isinstance(step.answer, Granted):
