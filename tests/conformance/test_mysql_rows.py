@@ -64,12 +64,16 @@ def fence(session: MySQLSession, token: int, key: str = "k", isolation: str = "R
     session._in_transaction = True
 
 
+def status(server: MariaDBServer, name: str) -> int:
+    ((_, value),) = server.execute(f"SHOW GLOBAL STATUS LIKE '{name}'")
+    return int(value)
+
+
 def wait_for_waiter(server: MariaDBServer) -> None:
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         # Not from innodb_trx: that is a copy, which is not renewed while it is read every few milliseconds.
-        ((_, waiting),) = server.execute("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'")
-        if int(waiting):
+        if status(server, "Innodb_row_lock_current_waits"):
             return
         time.sleep(0.005)
     raise AssertionError("nobody waits for a row")
@@ -184,14 +188,16 @@ def test_while_fenced_renewing_and_queueing_pass_and_a_grant_does_not(mysql_stor
     assert take(mysql_store, attempt="c-2").token > token
 
 
-def test_a_fenced_lease_is_not_taken_over_and_nobody_hangs(mysql_store, mysql_sessions):
-    """P4: its end has come, but the transaction may still write under its token."""
+def test_a_fenced_lease_is_not_taken_over_and_nobody_hangs(mysql_store, mysql_sessions, mariadb_server):
+    """P4: its end has come, but the transaction may still write under its token. Who asks does not wait."""
     token = take(mysql_store, ttl=0.05).token
     fencing = mysql_sessions()
     fence(fencing, token)
     time.sleep(0.1)
+    waits = status(mariadb_server, "Innodb_row_lock_waits")
     answer = mysql_store.execute(Acquire("k", "b-1", "b-1", 10.0, CLIENT))
     assert isinstance(answer, Busy)
+    assert status(mariadb_server, "Innodb_row_lock_waits") == waits
     fencing.roll_back()
     assert mysql_store.execute(Acquire("k", "b-1", "b-1", 10.0, CLIENT)).token > token
 
