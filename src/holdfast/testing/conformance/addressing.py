@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import queue
-
 from holdfast.core.data import replace
 from holdfast.core.family import PLAIN
 from holdfast.core.requests import Client, Granted, Signal
 from holdfast.stores.base import Store
-from holdfast.testing.conformance.asking import CLIENT, OPERATION, OTHER_CLIENT, SHARED, Asker, MakeStore
+from holdfast.testing.conformance.asking import (
+    CLIENT,
+    OPERATION,
+    OTHER_CLIENT,
+    SHARED,
+    Asker,
+    MakeStore,
+    arrivals,
+)
 
 WAIT = 10.0  # for a signal that crosses processes; it is there at once, or the test fails
 
@@ -23,7 +29,7 @@ class Addressing:
 
     def test_a_signal_for_an_address_goes_to_its_home(self, make_store: MakeStore) -> None:
         store, mine, one, _ = self._people(make_store)
-        arrived = self._listen(one.store)
+        arrived = arrivals(one.store)
         for key, terms in (("k1", PLAIN), ("k2", SHARED)):
             token = mine.take("a-1", now=100.0, key=key).token
             one.queue("b-1", now=101.0, key=key, terms=terms)
@@ -35,7 +41,7 @@ class Addressing:
 
     def test_a_new_head_and_a_broken_holder_are_told_by_their_addresses(self, make_store: MakeStore) -> None:
         store, mine, one, two = self._people(make_store)
-        arrived = self._listen(one.store)
+        arrived = arrivals(one.store)
         one.store.be_reachable()
         one.take("b-1", now=100.0)
         two.queue("c-1", now=101.0, claim=4.0)
@@ -51,7 +57,7 @@ class Addressing:
 
     def test_the_end_of_an_operation_is_told_once_to_each_address(self, make_store: MakeStore) -> None:
         store, mine, one, two = self._people(make_store)
-        arrived = self._listen(one.store)
+        arrived = arrivals(one.store)
         token = mine.take("a-1", now=100.0, terms=OPERATION).token
         for ask, attempt in ((one, "b-1"), (two, "c-1"), (one, "d-1"), (mine, "e-1"), (mine, "f-1")):
             ask.queue(attempt, now=101.0, terms=OPERATION)
@@ -90,7 +96,7 @@ class Addressing:
         far = Client(home, "gamma", 303)
         store = make_store()
         mine, other = Asker(store), Asker(make_store(far), behind(far, to))
-        arrived = self._listen(other.store)
+        arrived = arrivals(other.store)
         token = mine.take("a-1", now=100.0).token
         other.queue("b-1", now=101.0)
         mine.release("a-1", token, now=102.0)
@@ -105,7 +111,7 @@ class Addressing:
         one.queue("b-1", now=101.0)
         mine.queue("c-1", now=101.0)
         moved = Asker(two.store, replace(two.client, host="gamma", pid=303))
-        arrived = self._listen(one.store)
+        arrived = arrivals(one.store)
         assert moved.queue("b-1", now=102.0).position == 1
         first, _ = mine.look(now=102.0).waiters
         assert (first.owner, first.host, first.pid, first.waiting_for) == ("b-1", "gamma", 303, 1.0)
@@ -118,7 +124,7 @@ class Addressing:
 
     def test_claiming_says_where_we_are_now(self, make_store: MakeStore) -> None:
         store, mine, one, two = self._people(make_store)
-        arrived = self._listen(one.store)
+        arrived = arrivals(one.store)
         for key, terms in (("k1", PLAIN), ("k2", SHARED)):
             token = mine.take("a-1", now=100.0, key=key).token
             one.queue("b-1", now=101.0, key=key, terms=terms)
@@ -133,7 +139,7 @@ class Addressing:
     def test_a_heartbeat_does_not_move_a_ticket(self, make_store: MakeStore) -> None:
         """Whoever sends it for others: it does not say who asks."""
         store, mine, one, _ = self._people(make_store)
-        arrived = self._listen(one.store)
+        arrived = arrivals(one.store)
         token = mine.take("a-1", now=100.0).token
         one.queue("b-1", now=101.0)
         mine.refresh("b-1", now=101.5)
@@ -147,9 +153,3 @@ class Addressing:
         store, other = make_store(CLIENT), make_store(OTHER_CLIENT)
         one, two = (Asker(other, behind(OTHER_CLIENT, to)) for to in ("s-1", "s-2"))
         return store, Asker(store), one, two
-
-    @staticmethod
-    def _listen(store: Store) -> queue.Queue[Signal]:
-        arrived: queue.Queue[Signal] = queue.Queue()
-        store.listen(arrived.put)
-        return arrived

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -76,6 +77,32 @@ class MakeStore(Protocol):
     def __call__(self, client: Client = CLIENT, history: HistoryLevel = "notable") -> Store: ...
 
 
+def once(listener: Listener) -> Listener:
+    """Return one that tells *listener* each grant once.
+
+    A store may tell somebody again what it was granted, at any time until it has come for it.
+    """
+    mutex = threading.Lock()
+    granted: set[Signal] = set()
+
+    def hear(signal: Signal) -> None:
+        if signal.kind == "granted":
+            with mutex:
+                if signal in granted:
+                    return
+                granted.add(signal)
+        listener(signal)
+
+    return hear
+
+
+def arrivals(store: Store) -> queue.Queue[Signal]:
+    """Return where the signals for the store's client arrive."""
+    arrived: queue.Queue[Signal] = queue.Queue()
+    store.listen(once(arrived.put))
+    return arrived
+
+
 class Asker(ClusterAsker):
     """Asks one store, with defaults for whatever a test does not care about.
 
@@ -86,7 +113,7 @@ class Asker(ClusterAsker):
         self.store = store
         self.client = client
         self._signals: list[Signal] = []
-        store.listen(self._signals.append)
+        store.listen(once(self._signals.append))
 
     def acquire(
         self,
@@ -273,17 +300,10 @@ class Asker(ClusterAsker):
         return sorted((signal.kind, signal.attempt) for signal in self.full_signals())
 
     def full_signals(self) -> tuple[Signal, ...]:
-        """Return the signals since the last call.
-
-        What somebody was granted a store may tell it again, until it has come for it: that is one signal.
-        """
+        """Return the signals since the last call."""
         told = tuple(self._signals)
         del self._signals[: len(told)]  # a listener may add another one at this moment
-        signals: list[Signal] = []
-        for signal in told:
-            if signal.kind != "granted" or signal not in signals:
-                signals.append(signal)
-        return tuple(signals)
+        return told
 
 
 class AsyncAdapter:

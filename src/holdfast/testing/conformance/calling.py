@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.core.cluster import Claim, Finish, Join, Offer, OfferedWork
 from holdfast.core.requests import Request, Signal
 from holdfast.testing.conformance.addressing import behind
-from holdfast.testing.conformance.asking import CLIENT, OTHER_CLIENT, Asker, MakeStore
+from holdfast.testing.conformance.asking import CLIENT, OTHER_CLIENT, Asker, MakeStore, arrivals
 
 WAIT = 10.0  # for a signal that crosses processes; it is there at once, or the test fails
 
@@ -23,8 +23,7 @@ def waiting(
 
 def listen(ask: Asker) -> queue.Queue[Signal]:
     """Return where the signals for a client arrive."""
-    arrived: queue.Queue[Signal] = queue.Queue()
-    ask.store.listen(arrived.put)
+    arrived = arrivals(ask.store)
     ask.store.be_reachable()
     return arrived
 

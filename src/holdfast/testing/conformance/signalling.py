@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import queue
 from collections.abc import Callable
 
 from holdfast.core.requests import Signal
-from holdfast.testing.conformance.asking import CLIENT, OTHER_CLIENT, Asker, MakeStore
+from holdfast.testing.conformance.asking import CLIENT, OTHER_CLIENT, Asker, MakeStore, arrivals
 
 WAIT = 10.0  # for a signal that crosses processes; it is there at once, or the test fails
 
@@ -158,8 +157,7 @@ class Signalling:
         """P8, and only to the one whose ticket it is; if the store has signals at all."""
         store = make_store(CLIENT)
         mine, other = Asker(store, CLIENT), Asker(make_store(OTHER_CLIENT), OTHER_CLIENT)
-        arrived: queue.Queue[Signal] = queue.Queue()
-        other.store.listen(arrived.put)
+        arrived = arrivals(other.store)
         token = mine.take("a-1", now=100.0).token
         other.queue("b-1", now=101.0)
         mine.release("a-1", token, now=102.0)
