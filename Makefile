@@ -42,7 +42,7 @@ show: ## watch real processes contend for a lock in the terminal; needs nothing 
 	@PYTHONPATH=src $(PYTHON) -m holdfast demo
 
 check: lint core ## the inner loop: style, types, and each test once on what needs no server
-	$(BIN)/python -m pytest -q -n 3 --extent quick --ignore-glob='*/test_http_*' $(addprefix tests/,$(CHECKED))
+	$(BIN)/python -m pytest -q -n 6 --extent quick --ignore-glob='*/test_http_*' $(addprefix tests/,$(CHECKED))
 
 test: lint core servers ## what a contributor and CI need: also database servers, processes, the lock server, the page
 	$(BIN)/python -m pytest -q -n 6 --extent usual tests --ignore tests/unit
