@@ -59,6 +59,7 @@ T = TypeVar("T")
 KEY = "nightly"
 SHARED = Terms(mode="shared")
 OPERATION = Terms(operation=True)
+TOLD_AGAIN = ("granted", "head", "lost")  # kinds of signals
 CLIENT = Client(instance="i-1", host="alpha", pid=101)
 OTHER_CLIENT = Client(instance="i-2", host="beta", pid=202)
 
@@ -78,20 +79,25 @@ class MakeStore(Protocol):
 
 
 def once(listener: Listener) -> Listener:
-    """Return one that tells *listener* each grant once.
+    """Return one that tells *listener* once what a store tells again from a thread of its own.
 
-    A store may tell somebody again what it was granted, at any time until it has come for it.
+    It may do so until the receiver has come for it. Requests may not: what two of them tell from the thread
+    that asks is told twice.
     """
-    mutex = threading.Lock()
-    granted: set[Signal] = set()
+    asking = threading.current_thread()
+    mutex = threading.RLock()
+    told: set[Signal] = set()
+    answered: set[Signal] = set()  # those of them that were told with an answer
 
     def hear(signal: Signal) -> None:
-        if signal.kind == "granted":
-            with mutex:
-                if signal in granted:
-                    return
-                granted.add(signal)
-        listener(signal)
+        with mutex:
+            again = signal.kind in TOLD_AGAIN and signal in told
+            if threading.current_thread() is asking:
+                again = again and signal not in answered
+                answered.add(signal)
+            told.add(signal)
+            if not again:
+                listener(signal)
 
     return hear
 

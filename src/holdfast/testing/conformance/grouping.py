@@ -27,7 +27,7 @@ from holdfast.core.requests import (
     Withdrawn,
 )
 from holdfast.core.requests import Break as BreakLock
-from holdfast.testing.conformance.asking import CLIENT, OTHER_CLIENT, Asker, MakeStore
+from holdfast.testing.conformance.asking import CLIENT, OTHER_CLIENT, Asker, MakeStore, once
 
 
 def wants(attempt: str, *, now: float, key: str = "nightly", wait: bool = False, **given: Any) -> Acquire:
@@ -137,7 +137,7 @@ class Grouping:
             holder = other.look(now=103.0, key=signal.key).holder
             seen.append((signal, holder.owner if holder else None))
 
-        store.listen(look)
+        store.listen(once(look))
         first, second = store.execute_many([wants("a-1", now=100.0, key=key) for key in ("k1", "k2")])
         store.execute_many([wants("b-1", now=101.0, key=key, wait=True) for key in ("k1", "k2")])
         store.execute_many(
