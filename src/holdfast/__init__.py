@@ -44,6 +44,7 @@ from holdfast.errors import (
     WorkEnded,
 )
 from holdfast.operations import Operation
+from holdfast.ownership import owner
 from holdfast.several import HoldAll, Leases
 from holdfast.stdlock import Lock
 from holdfast.sync import Holdfast
@@ -135,6 +136,7 @@ __all__ = [
     "WorkEnded",
     "WorkView",
     "keys",
+    "owner",
     "raise_token",
 ]
 

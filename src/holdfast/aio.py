@@ -324,6 +324,25 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
                 return total
             after = swept.after
 
+    @property
+    def leases(self) -> tuple[AsyncLease, ...]:
+        """What this client holds at this moment, oldest first; without elections and assigned work."""
+        return tuple(self._held())
+
+    async def release_all(self) -> int:
+        """Release all `leases`, and return how many there were: see `Holdfast.release_all`."""
+        leases = self.leases
+        trouble: BaseException | None = None
+        for lease in leases:
+            self._revoke(lease)
+            try:
+                await lease.release()
+            except (errors.LeaseLost, errors.NotHeld) as error:
+                trouble = error.__cause__ or trouble
+        if trouble is not None:
+            raise trouble
+        return len(leases)
+
     async def close(self) -> None:
         """Release everything that is still held, and let go of the store."""
         if not self._closed:
@@ -366,8 +385,7 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
         try:
             kept = self._keep(grant, wish)
             lease = AsyncLease(self, kept, wish)
-            if wish.renew:  # else it ends by itself, whoever has it
-                self._keeping.keep_for(kept, lease)
+            self._keeping.keep_for(kept, lease, wish.place)
         except BaseException:  # an interrupt of the loop, which may go on later
             self._keeping.pursue(Withdraw(grant.key, grant.attempt), grant.ttl)
             raise

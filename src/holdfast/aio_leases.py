@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 class AsyncLease(BaseLease):
     """A lock that we hold. As a context manager it guards its block as `AsyncHoldfast.hold` does."""
 
-    _travel_hint = (
-        "pass owner= when acquiring to let a lease travel; asyncio.wait_for() may acquire in a task of its"
-        " own, use timeout= instead"
-    )
-
     def __init__(self, client: AsyncHoldfast, kept: Kept, wish: Wish) -> None:
         super().__init__(kept, wish)
         self._client = client
@@ -72,6 +67,7 @@ class AsyncLease(BaseLease):
 
     async def __aenter__(self) -> AsyncLease:
         self.check()
+        self._enter_block()
         self._body = asyncio.current_task()
         self._cancelling = self._body.cancelling() if self._body is not None else 0
         self._watch()
@@ -98,7 +94,7 @@ class AsyncLease(BaseLease):
         body, self._body = self._body, None
         if self._watcher is not None:
             self._watcher.cancel()
-        if not self._cancelled or body is None:
+        if not self._cancelled or body is None or body is not asyncio.current_task():
             return False
         # As in asyncio.timeout: it was our cancellation, unless somebody else wants the task to end.
         return body.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)

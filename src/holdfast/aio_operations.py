@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.aio_leases import AsyncLease
 from holdfast.operations import BaseOperation
+from holdfast.ownership import owner
 
 if TYPE_CHECKING:
     from holdfast.aio import AsyncHoldfast
@@ -37,8 +38,9 @@ class AsyncOperation(BaseOperation):
             try:
                 await self._lease.__aenter__()  # first: a loss then ends the wait for the companion, too
                 if self._companion_key is not None:
-                    self._companion = await self._client.acquire(self._companion_key, **self._left())
-                    await self._companion.__aenter__()
+                    with owner(self._lease.owner):
+                        self._companion = await self._client.acquire(self._companion_key, **self._left())
+                        await self._companion.__aenter__()
                     self._lease.check()
             except BaseException as problem:
                 await self._leave(problem)

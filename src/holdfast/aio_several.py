@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast import errors
 from holdfast.aio_leases import AsyncLease
 from holdfast.leases import with_note
+from holdfast.ownership import current, owner
 from holdfast.several import Leases, Several, first_of
 
 if TYPE_CHECKING:
@@ -24,12 +25,13 @@ class AsyncHoldAll(Several["AsyncHoldfast", AsyncLease]):
     async def __aenter__(self) -> Leases[AsyncLease]:
         self._start()
         try:
-            for key in self._keys:
-                lease = await self._client.acquire(key, **self._options_for_the_next())
-                self._taken[key] = lease
-                await lease.__aenter__()
-                self._leases.check()  # the first may have been lost while we waited for the next
-            return self._leases
+            with owner(current()):  # one for all of them
+                for key in self._keys:
+                    lease = await self._client.acquire(key, **self._options_for_the_next())
+                    self._taken[key] = lease
+                    await lease.__aenter__()
+                    self._leases.check()  # the first may have been lost while we waited for the next
+                return self._leases
         except errors.LockTimeout as error:
             timeout = self._in_all(error)
             await self.__aexit__(type(timeout), timeout, error.__traceback__)

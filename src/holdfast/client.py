@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
-from holdfast import errors, exits, identity
+from holdfast import errors, exits, identity, ownership
 from holdfast.clock import boot_time
 from holdfast.core import keys, plans
 from holdfast.core.data import data, replace
@@ -33,14 +33,16 @@ from holdfast.core.requests import (
     Withdraw,
 )
 from holdfast.core.settings import Seconds, Settings, seconds
-from holdfast.keeping import CLIENT_CLOSED, KeeperThread
+from holdfast.keeping import CLIENT_CLOSED, RELEASED_ALL, KeeperThread
 from holdfast.log import log
 from holdfast.options import OnLost, terms_of, whole
+from holdfast.place import Place, asked_at
 from holdfast.stores import default_url, open_store, shown
 from holdfast.stores.base import StoreOptions
 
 if TYPE_CHECKING:
     from holdfast.cluster.instances import BaseInstance
+    from holdfast.leases import BaseLease
 
 T = TypeVar("T")
 
@@ -60,7 +62,8 @@ class Wish:
     max_hold: float | None
     renew: bool
     on_lost: OnLost | None
-    travels: bool  # an owner= was given, so anybody who has the lease may release it
+    place: Place  # where it was asked for
+    named: bool  # an owner= was given: what is inside its block is not that owner by itself
     unless: Callable[[], bool] | None = None  # give up waiting, with `Stopped`, once this is so
 
 
@@ -160,7 +163,7 @@ class BaseClient:
         request = Acquire(
             key=keys.validate(key),
             attempt=self._attempts.new(),
-            owner=identity.current_owner() if owner is None else identity.check_name(owner, "owner"),
+            owner=ownership.current() if owner is None else identity.check_name(owner, "owner"),
             ttl=length,
             client=self._client,
             wait=patience != 0,
@@ -169,7 +172,7 @@ class BaseClient:
             claim=settings.claim,
             terms=terms_of(mode, permits, take, lock_delay, operation, max_attempts),
         )
-        return Wish(request, patience, most, renew, on_lost, owner is not None)
+        return Wish(request, patience, most, renew, on_lost, asked_at(), owner is not None)
 
     def _wish_within(self, key: str, **options: Any) -> Wish:
         if options.get("timeout"):
@@ -195,6 +198,17 @@ class BaseClient:
     def _keep(self, grant: Grant, wish: Wish) -> Kept:
         asked = grant.trusted_until - grant.ttl + self.settings.margin_for(grant.ttl)
         return self._keeping.keep(grant, asked=asked, max_hold=wish.max_hold, renew=wish.renew)
+
+    def _held(self) -> list[Any]:
+        """Return the leases that callers have, oldest first. Elections and assignments are not among them."""
+        holders = [kept.holder for kept in self._keeping.kept() if kept.holder is not None]
+        leases = [lease for holder in holders if (lease := holder()) is not None]
+        return [lease for lease in leases if lease._wish.unless is None]  # noqa: SLF001
+
+    def _revoke(self, lease: BaseLease) -> None:
+        """Tell the code that has a lease that it must not trust it any more."""
+        lease._kept.lose(RELEASED_ALL)  # noqa: SLF001
+        self._keeping.tell(lease._kept)  # noqa: SLF001
 
     def _pursue(self, request: Withdraw, asked: Acquire | None) -> None:
         """Withdraw later what could not be withdrawn now, unless it has ended by then."""

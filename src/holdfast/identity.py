@@ -1,7 +1,7 @@
-"""Who we are: this process and client, and the owner that a thread or task is by default.
+"""Who we are: this process and client, and what a thread or task is called.
 
-Ids are random and never derived from thread idents, pids or host names: those are used again, and a new
-thread would re-enter a dead one's lease.
+Names have a random part and are never made of thread idents, pids or host names alone: those are used again,
+and a new thread would re-enter a dead one's lease.
 """
 
 from __future__ import annotations
@@ -52,26 +52,31 @@ class Attempts:
         return attempt.startswith(self._secret)
 
 
-def current_owner() -> str:
-    """Return the owner that the current task is, or else the current thread."""
+def current_task() -> Any:
+    """Return the asyncio task that runs us, or None."""
     # Whoever runs in a task has imported asyncio; everybody else need not pay for it.
     asyncio = sys.modules.get("asyncio")
-    if asyncio is not None:
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:
-            task = None
-        if task is not None:
-            owner = _tasks.get(task)
-            if owner is None:
-                owner = _tasks[task] = new_owner(task.get_name())
-            return owner
+    if asyncio is None:
+        return None
     try:
-        return _threads.owner  # type: ignore[no-any-return]
+        return None if asyncio._get_running_loop() is None else asyncio.current_task()  # noqa: SLF001
+    except AttributeError:  # another thread is just importing asyncio
+        return None
+
+
+def name() -> str:
+    """Return what the current task is called, otherwise the current thread: a readable name of its own."""
+    if (task := current_task()) is not None:
+        known = _tasks.get(task)
+        if known is None:
+            known = _tasks[task] = new_owner(task.get_name())
+        return known
+    try:
+        return _threads.name  # type: ignore[no-any-return]
     except AttributeError:
         thread = threading.current_thread()
-        _threads.owner = new_owner(program() if thread is threading.main_thread() else thread.name)
-        return _threads.owner  # type: ignore[no-any-return]
+        _threads.name = new_owner(program() if thread is threading.main_thread() else thread.name)
+        return _threads.name  # type: ignore[no-any-return]
 
 
 def check_name(name: object, what: str, *, longest: int = 255) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 import threading
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from holdfast.core.requests import Renew, Request, Signal, Sweep, Withdraw
 from holdfast.core.settings import Settings
 from holdfast.log import warn
 from holdfast.masking import block_signals
+from holdfast.place import Place
 from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
@@ -34,13 +36,14 @@ CLIENT_CLOSED = "client closed"
 DRAINED = "drained"
 LEFT = "instance left"
 RETURNED = "returned"
+RELEASED_ALL = "release_all() was called"
 
 # Losses that somebody here has wanted: they are told, and need no warning.
-WANTED = frozenset({CLIENT_CLOSED, DRAINED, LEFT, RETURNED})
+WANTED = frozenset({CLIENT_CLOSED, DRAINED, LEFT, RETURNED, RELEASED_ALL})
 
 DROPPED = (
-    "%r was neither released nor kept: nothing refers to its lease any more, so it is given back. Keep the"
-    " lease as long as you need the lock"
+    "%s was not released, and nothing refers to its lease any more, so it is given back now. It was taken at"
+    " %s. Keep the lease as long as you need the lock, then release it"
 )
 
 # The longest sleep while there is something to keep. Sleeping does not count suspend, as our clock does: when
@@ -55,8 +58,9 @@ class Leash(weakref.ref[Any]):
     that moment: an interrupt would hit it, and what a finalizer raises is lost.
     """
 
-    __slots__ = ("attempt",)
+    __slots__ = ("attempt", "place")
     attempt: str
+    place: Place
 
     def tell(self) -> None:
         """Tell whoever has the lease that it is lost."""
@@ -100,10 +104,18 @@ class KeeperThread:
             self._look_at(min(kept.renew_at, kept.trusted_until))
         return kept
 
-    def keep_for(self, kept: Kept, lease: Any) -> None:
-        """Keep it only as long as somebody has *lease*: what nobody can reach, nobody can release."""
+    def keep_for(self, kept: Kept, lease: Any, place: Place) -> None:
+        """Keep it only as long as somebody has *lease*: what nobody can reach, nobody can release.
+
+        One that is not renewed ends by itself, and is left alone until then.
+        """
+        if not kept.renews:
+            kept.holder = lambda: lease
+            return
         leash = Leash(lease, self._dropped.append)
         leash.attempt = kept.grant.attempt
+        leash.place = place
+        kept.holder = leash
         kept.tell = leash.tell
 
     def pursue(self, request: Withdraw, lasts: float) -> None:
@@ -259,8 +271,8 @@ class KeeperThread:
                 if not (dropped or gone or lost or request or beats or withdrawal or self._chores or sweep):
                     self._sleep(now)
                     continue
-            for key in dropped:
-                warn(DROPPED, key)
+            for key, place in dropped:
+                _warn_of_leak(key, place)
             for member in gone:
                 self._safely(self.tell_gone, member)
             self._tell(lost)
@@ -303,17 +315,18 @@ class KeeperThread:
         for signal in signals:
             self._on_signal(signal)
 
-    def _take_back(self, now: float) -> list[str]:
-        """Give back what nobody has any more; return the keys to warn of. Called with the mutex held."""
-        keys = []
+    def _take_back(self, now: float) -> list[tuple[str, Place]]:
+        """Give back what nobody has any more; return what to warn of. Called with the mutex held."""
+        leaks = []
         while self._dropped:
-            kept = self._keeper.leases.get(self._dropped.popleft().attempt)
+            leash = self._dropped.popleft()
+            kept = self._keeper.leases.get(leash.attempt)
             if kept is not None:  # else it was released, or lost, before it was dropped
                 grant = kept.grant
                 self._keeper.pursue(Withdraw(grant.key, grant.attempt), lasts=grant.ttl, now=now)
                 if not kept.leaving:  # else a transaction was to release it, and if it did not, we do
-                    keys.append(grant.key)
-        return keys
+                    leaks.append((grant.key, leash.place))
+        return leaks
 
     def _withdraw(self, request: Withdraw) -> None:
         try:
@@ -372,3 +385,15 @@ class KeeperThread:
             if swept.after is not None:
                 every = 1.0  # there is more: go on soon, in small steps
         self._sweep_at = boot_time() + every * (0.5 + random.random())
+
+
+def _warn_of_leak(key: str, place: Place) -> None:
+    """Warn of a lease that was dropped, as Python warns of a file: in the log, and with a ResourceWarning."""
+    warn(DROPPED, repr(key), place)
+    try:
+        warnings.warn_explicit(DROPPED % (repr(key), place), ResourceWarning, place.file, place.line)
+    except ResourceWarning as error:  # the program wants warnings to be errors, and we have to go on
+        with suppress(Exception):
+            threading.excepthook(
+                threading.ExceptHookArgs((type(error), error, None, threading.current_thread()))
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,18 +14,20 @@ from holdfast.core.data import replace
 from holdfast.core.family import Failure, Mode, Outcome
 from holdfast.core.keeper import Kept, loss_reason
 from holdfast.core.requests import Downgrade, Fence, Granted, NotHeld, Refused, Release, Released, Withdraw
-from holdfast.keeping import CLIENT_CLOSED
+from holdfast.keeping import CLIENT_CLOSED, RELEASED_ALL
 from holdfast.log import log
 from holdfast.masking import signals_unblocked
+from holdfast.ownership import Block
 
 if TYPE_CHECKING:
     from holdfast.client import BaseClient, Wish
 
 
 class BaseLease:
-    """A lease as far as it is the same for threads and tasks."""
+    """A lease as far as it is the same for threads and tasks.
 
-    _travel_hint = "pass owner= when acquiring to let a lease travel"
+    The object is the proof: any thread or task of the process that has it may check, fence and release it.
+    """
 
     def __init__(self, kept: Kept, wish: Wish) -> None:
         self._kept = kept
@@ -34,6 +37,7 @@ class BaseLease:
         self._left_to_transaction = False
         self._pursued = False  # it could not be released yet, and is given back in the background
         self._outcome: Outcome | None = None  # of an operation, to be told when it is released
+        self._block: Block | None = None  # that it was entered as
 
     @property
     def key(self) -> str:
@@ -107,6 +111,16 @@ class BaseLease:
         if self._forks != identity.forks:
             self._kept.lose("forked", detail="the process that forked this one holds it")
 
+    def _enter_block(self) -> None:
+        """Make what runs inside of its block the owner of the lease, unless that was given as ``owner=``."""
+        if not self._wish.named:
+            self._block = Block(self.owner, sys._getframe(1))  # noqa: SLF001
+
+    def _leave_block(self) -> None:
+        block, self._block = self._block, None
+        if block is not None:
+            block.leave()
+
     def _report_loss(self) -> None:
         """Call *on_lost*, whose errors are logged: they must not stop the keeper."""
         if self._wish.on_lost is not None and self._kept.lost is not None:
@@ -116,23 +130,19 @@ class BaseLease:
             except Exception:  # noqa: BLE001 - it is the user's code
                 log().exception("on_lost of %r failed", self.key)
 
-    def _check_ours_to_release(self) -> None:
+    def _check_not_released(self) -> None:
         kept = self._kept
         if self._released:
+            if kept.lost is not None and kept.lost.reason == RELEASED_ALL:
+                raise kept.lost.copy()
             raise errors.NotHeld(self.key, "released already")
         self._notice_fork()
         if kept.lost is not None and self._forks != identity.forks:
             raise kept.lost.copy()
-        if not self._wish.travels and identity.current_owner() != self.owner:
-            raise errors.NotHeld(
-                self.key,
-                f"its owner is {self.owner}, not the current task or thread",
-                detail=self._travel_hint,
-            )
 
     def _downgrading(self, client: BaseClient) -> Generator[Any, Any, None]:
         """Downgrade as a plan."""
-        self._check_ours_to_release()
+        self._check_not_released()
         self.check()
         kept, before = self._kept, self._kept.grant
         # From now on others may be let in, whatever becomes of the answer, and of us.
@@ -178,7 +188,7 @@ class BaseLease:
 
     def _leaving(self) -> Release:
         """Return the release to be made part of a transaction."""
-        self._check_ours_to_release()
+        self._check_not_released()
         self.check()
         # Now, because we may not hear of it: whoever is cancelled can commit all the same.
         self._kept.leaving = True
@@ -198,13 +208,15 @@ class BaseLease:
         if not self._left_to_transaction or self._released or self._forks != identity.forks:
             return False
         client._keeping.drop(self._kept.grant.attempt)  # noqa: SLF001
+        self._leave_block()
         self._released = True
         return True
 
     def _releasing(self, client: BaseClient) -> Generator[Any, Any, None]:
         """Release as a plan: check, ask, and raise if the lease was lost meanwhile."""
         kept = self._kept
-        self._check_ours_to_release()
+        self._check_not_released()
+        self._leave_block()
         client._keeping.drop(kept.grant.attempt)  # noqa: SLF001
         if kept.lost is not None and kept.lost.reason == CLIENT_CLOSED:
             self._released = True

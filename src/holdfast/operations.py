@@ -14,6 +14,7 @@ from holdfast.core.family import LARGEST_ERROR, LARGEST_RESULT, Failure, Outcome
 from holdfast.core.requests import Done
 from holdfast.core.settings import seconds
 from holdfast.options import WaitOptions
+from holdfast.ownership import owner
 from holdfast.sync_leases import Hold, Lease
 
 if TYPE_CHECKING:
@@ -140,10 +141,13 @@ class Operation(BaseOperation):
         try:
             try:
                 self._take(self._client._obtain(wish))  # noqa: SLF001
+                if self._lease is not None:
+                    self._lease._enter_block()  # noqa: SLF001
                 if self._lease is not None and self._companion_key is not None:
                     # Before it is entered: an interrupt may hit right after that.
                     self._companion = self._client.hold(self._companion_key, **self._left())
-                    self._companion.__enter__()
+                    with owner(self._lease.owner):
+                        self._companion.__enter__()
                     self._lease.check()  # it may have been lost while we waited
                 return self
             except errors.HoldfastError as problem:

@@ -18,6 +18,7 @@ from holdfast.core import keys
 from holdfast.core.settings import seconds
 from holdfast.leases import BaseLease, with_note
 from holdfast.options import HoldOptions, check_options
+from holdfast.ownership import current, owner
 
 if TYPE_CHECKING:
     from holdfast.sync import Holdfast
@@ -127,12 +128,13 @@ class HoldAll(Several["Holdfast", "Lease"]):
     def __enter__(self) -> Leases[Lease]:
         self._start()
         try:
-            for key in self._keys:
-                hold = self._client.hold(key, **self._options_for_the_next())
-                self._holds.append(hold)  # before it is entered: an interrupt may hit right after that
-                self._taken[key] = hold.__enter__()
-                self._leases.check()  # the first may have been lost while we waited for the next
-            return self._leases
+            with owner(current()):  # one for all of them
+                for key in self._keys:
+                    hold = self._client.hold(key, **self._options_for_the_next())
+                    self._holds.append(hold)  # before it is entered: an interrupt may hit right after that
+                    self._taken[key] = hold.__enter__()
+                    self._leases.check()  # the first may have been lost while we waited for the next
+                return self._leases
         except errors.LockTimeout as error:
             timeout = self._in_all(error)
             self.__exit__(type(timeout), timeout, error.__traceback__)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from holdfast import errors, identity
 from holdfast.core.settings import Seconds
-from holdfast.leases import with_note
+from holdfast.leases import BaseLease, with_note
 
 if TYPE_CHECKING:
     from holdfast.aio import AsyncHoldfast
@@ -16,18 +16,22 @@ if TYPE_CHECKING:
     from holdfast.sync_leases import Lease
 
 
-class Lock:
-    """A lock that speaks `threading.Lock`, per owner: what one thread acquired, another cannot release.
+L = TypeVar("L", bound=BaseLease)
 
-    Unlike `threading.Lock` it may be entered again by its owner; with ``limit=1`` that raises instead of
-    waiting for ever.
+
+class Lock:
+    """A lock that speaks `threading.Lock`: any thread may release what another one acquired.
+
+    A block (``with lock:``) may be entered again from inside, unlike one of `threading.Lock`; with
+    ``limit=1`` that raises instead of waiting for ever. Outside of a block, acquiring twice waits, as it does
+    there.
     """
 
     def __init__(self, client: Holdfast, key: str, *, ttl: Seconds | None, limit: int | None) -> None:
         self._client = client
         self._ttl = ttl
         self._limit = limit
-        self._leases: list[Lease] = []  # of all owners
+        self._leases: list[tuple[str, Lease]] = []  # each with the thread or task that took it
         self.key = key
 
     def __repr__(self) -> str:
@@ -37,22 +41,30 @@ class Lock:
         """Acquire as `threading.Lock.acquire` does."""
         if not blocking and timeout != -1:
             raise ValueError("can't specify a timeout for a non-blocking call")
-        wait = 0.0 if not blocking else None if timeout == -1 else timeout
-        hold = self._client.hold(self.key, ttl=self._ttl, timeout=wait, limit=self._limit)
+        return self._acquire(0.0 if not blocking else None if timeout == -1 else timeout) is not None
+
+    def _acquire(self, timeout: float | None) -> Lease | None:
+        client = self._client
+        wish = client._wish(self.key, ttl=self._ttl, timeout=timeout, limit=self._limit)  # noqa: SLF001
+        lease: Lease | None = None
         try:
-            self._leases.append(hold.__enter__())
-            return True
+            lease = client._acquire(wish)  # noqa: SLF001
+            self._leases.append((identity.name(), lease))
+            return lease
         except errors.LockTimeout:
-            return False
+            return None
         except errors.HoldfastError:
             raise
         except BaseException:  # an interrupt that hit here would leave a lease that nobody has
-            hold._forget()  # noqa: SLF001
-            self._let_go(hold._lease)  # noqa: SLF001
+            if lease is None:
+                client._forget(self.key, wish.request.attempt, wish.request.lasts)  # noqa: SLF001
+            else:
+                lease._forget()  # noqa: SLF001
+                self._let_go(lease)
             raise
 
     def release(self) -> None:
-        """Release what the current owner acquired last."""
+        """Release what the current thread or task acquired last, otherwise what any other did."""
         lease: Lease | None = None
         try:
             lease = self._last()
@@ -67,16 +79,13 @@ class Lock:
             self._let_go(lease)
 
     def _last(self) -> Lease:
-        owner = identity.current_owner()
-        for lease in self._leases[::-1]:  # a copy: other threads come and go
-            if lease.owner == owner and not lease._released:  # noqa: SLF001 - as an interrupt may leave it
-                return lease
-        raise errors.NotHeld(self.key, "the current task or thread has not acquired it")
+        return last(self.key, [each for each in self._leases if not each[1]._released])  # noqa: SLF001
 
     def _let_go(self, lease: Lease | None) -> None:
         """Have it no more. Should an interrupt have hit, that is all it takes to have it given back."""
-        if lease in self._leases:
-            self._leases.remove(lease)
+        for each in self._leases[::-1]:  # a copy: other threads come and go
+            if each[1] is lease:
+                self._leases.remove(each)
 
     def locked(self) -> bool:
         """Tell whether anybody holds the lock."""
@@ -84,7 +93,9 @@ class Lock:
         return view is not None and view.state == "held"
 
     def __enter__(self) -> bool:
-        return self.acquire()
+        if (lease := self._acquire(None)) is not None:
+            lease._enter_block()  # noqa: SLF001
+        return True
 
     def __exit__(
         self,
@@ -101,13 +112,13 @@ class Lock:
 
 
 class AsyncLock:
-    """A lock that speaks `asyncio.Lock`, per owner: what one task acquired, another cannot release."""
+    """A lock that speaks `asyncio.Lock`: any task may release what another one acquired."""
 
     def __init__(self, client: AsyncHoldfast, key: str, *, ttl: Seconds | None, limit: int | None) -> None:
         self._client = client
         self._ttl = ttl
         self._limit = limit
-        self._leases: dict[str, list[AsyncLease]] = {}
+        self._leases: list[tuple[str, AsyncLease]] = []  # each with the task that took it
         self.key = key
 
     def __repr__(self) -> str:
@@ -115,19 +126,21 @@ class AsyncLock:
 
     async def acquire(self) -> Literal[True]:
         """Acquire as `asyncio.Lock.acquire` does."""
-        lease = await self._client.acquire(self.key, ttl=self._ttl, limit=self._limit)
-        self._leases.setdefault(lease.owner, []).append(lease)
+        await self._acquire()
         return True
 
+    async def _acquire(self) -> AsyncLease:
+        lease = await self._client.acquire(self.key, ttl=self._ttl, limit=self._limit)
+        self._leases.append((identity.name(), lease))
+        return lease
+
     async def release(self) -> None:
-        """Release what the current owner acquired last. Unlike asyncio's it asks a store: await it."""
-        owner = identity.current_owner()
-        leases = self._leases.get(owner)
-        if not leases:
-            raise errors.NotHeld(self.key, "the current task has not acquired it")
-        lease = leases.pop()
-        if not leases:
-            del self._leases[owner]
+        """Release what the current task acquired last, otherwise what any other did.
+
+        Unlike asyncio's it asks a store: await it.
+        """
+        lease = last(self.key, self._leases)
+        self._leases = [each for each in self._leases if each[1] is not lease]
         await lease.release()
 
     async def locked(self) -> bool:
@@ -136,7 +149,7 @@ class AsyncLock:
         return view is not None and view.state == "held"
 
     async def __aenter__(self) -> None:
-        await self.acquire()
+        (await self._acquire())._enter_block()  # noqa: SLF001
 
     async def __aexit__(
         self,
@@ -150,3 +163,18 @@ class AsyncLock:
             if error is None:
                 raise
             with_note(error, problem)
+
+
+def last(key: str, leases: list[tuple[str, L]]) -> L:
+    """Return what the current thread or task took last, otherwise what any other did.
+
+    First its own: a thread that has lost its lease must not release that of the next.
+    """
+    me = identity.name()
+    for taker, lease in reversed(leases):
+        if taker == me:
+            return lease
+    for _, lease in reversed(leases):
+        if lease.held:
+            return lease
+    raise errors.NotHeld(key, "nobody has acquired it with this object, or it was released already")

@@ -379,6 +379,29 @@ class Holdfast(ClusterMethods, BaseClient):
                 return total
             after = swept.after
 
+    @property
+    def leases(self) -> tuple[Lease, ...]:
+        """What this client holds at this moment, oldest first; without elections and assigned work."""
+        return tuple(self._held())
+
+    def release_all(self) -> int:
+        """Release all `leases`, and return how many there were. Code inside their blocks has lost them.
+
+        If the store cannot be asked, that is raised when all were tried; what is left is released in the
+        background, or ends by itself.
+        """
+        leases = self.leases
+        trouble: BaseException | None = None
+        for lease in leases:
+            self._revoke(lease)
+            try:
+                lease.release()
+            except (errors.LeaseLost, errors.NotHeld) as error:
+                trouble = error.__cause__ or trouble
+        if trouble is not None:
+            raise trouble
+        return len(leases)
+
     def close(self) -> None:
         """Release everything that is still held, and let go of the store."""
         self._shut()
@@ -411,8 +434,7 @@ class Holdfast(ClusterMethods, BaseClient):
             attempt = grant.attempt  # it may be a successor of the one we began with
             kept = self._keep(grant, wish)
             lease = Lease(self, kept, wish)
-            if wish.renew:  # else it ends by itself, whoever has it
-                self._keeping.keep_for(kept, lease)
+            self._keeping.keep_for(kept, lease, wish.place)
             if exits.told_to_end:
                 exits.end_if_told()
             if not self._closed:

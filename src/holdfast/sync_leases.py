@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +14,7 @@ from holdfast.core.keeper import Kept
 from holdfast.core.requests import NotHeld, Request
 from holdfast.leases import BaseLease, with_note
 from holdfast.options import HoldOptions, OnBusy
+from holdfast.ownership import Block
 
 if TYPE_CHECKING:
     from holdfast.client import Wish
@@ -46,7 +48,9 @@ class Lease(BaseLease):
             self._lose_in_transaction(self._client, answer)
 
     def release(self, *, within: Any = None) -> None:
-        """Give the lock back. Raise `LeaseLost` if we had lost it, `NotHeld` if it is not ours to release.
+        """Give the lock back. Raise `LeaseLost` if we had lost it, `NotHeld` if it was released already.
+
+        Any thread that has the lease may do so.
 
         *within*: a connection with an open transaction. The lock is released when that commits; if it is
         rolled back, we still hold it.
@@ -74,6 +78,7 @@ class Lease(BaseLease):
 
     def __enter__(self) -> Lease:
         self.check()
+        self._enter_block()
         return self
 
     def __exit__(
@@ -99,6 +104,7 @@ class Lease(BaseLease):
         grant = self._kept.grant
         waits = not self._kept.leaving
         self._client._forget(grant.key, grant.attempt, grant.ttl, waits=waits)  # noqa: SLF001
+        self._leave_block()
         self._released = True
 
     def _tell(self) -> None:
@@ -139,6 +145,7 @@ class Hold:
         self._key = key
         self._options = options
         self._lease: Lease | None = None
+        self._block: Block | None = None  # not the lease: a block has frames, and those have the lease
 
     def __enter__(self) -> Lease:
         if self._lease is not None:
@@ -146,6 +153,8 @@ class Hold:
         wish = self._client._wish(self._key, **self._options)  # noqa: SLF001
         try:
             self._lease = lease = self._client._acquire(wish)  # noqa: SLF001
+            if not wish.named:
+                self._block = Block(lease.owner, sys._getframe())  # noqa: SLF001
             return lease
         except errors.HoldfastError:
             raise
@@ -160,6 +169,8 @@ class Hold:
         traceback: TracebackType | None,
     ) -> None:
         try:
+            if self._block is not None:
+                self._block.leave()
             if self._lease is not None:
                 self._lease.__exit__(kind, error, traceback)
         except errors.HoldfastError:

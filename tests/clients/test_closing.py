@@ -19,7 +19,7 @@ ONLY_SIGNALS = Settings(heartbeat=1000, claim=2000, patience=3000)
 
 def test_closing_releases_everything_and_wakes_the_next(stage: Stage) -> None:
     one, two = stage.client(settings=ONLY_SIGNALS), stage.client(settings=ONLY_SIGNALS)
-    leases = [stage.call(one.acquire, "nightly", ttl=1000) for _ in range(3)]
+    leases = [stage.call(one.acquire, "nightly", owner="me", ttl=1000) for _ in range(3)]
     _lease = stage.call(one.acquire, "another", ttl=1000)
     waiting = stage.actor("waiter").start(two.acquire, "nightly", ttl=1000)
     stage.until_waiting("nightly", 1)

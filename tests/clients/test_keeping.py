@@ -94,7 +94,7 @@ def test_a_client_without_leases_has_no_thread(url: str) -> None:
 def test_a_closed_client_leaves_no_thread(url: str) -> None:
     before = set(threading.enumerate())
     with Holdfast(url) as locks:
-        _leases = [locks.acquire("nightly") for _ in range(3)]
+        _leases = [locks.acquire("nightly", owner="me") for _ in range(3)]
         assert not set(threading.enumerate()) <= before
     eventually(lambda: set(threading.enumerate()) <= before)
 

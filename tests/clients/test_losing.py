@@ -272,7 +272,7 @@ def test_a_client_that_is_closed_tells_its_holders(stage: Stage) -> None:
 
 
 def test_every_hold_of_a_broken_lease_is_lost(stage: Stage) -> None:
-    leases = [stage.call(stage.locks.acquire, "nightly", ttl=60) for _ in range(3)]
+    leases = [stage.call(stage.locks.acquire, "nightly", owner="me", ttl=60) for _ in range(3)]
     stage.call(stage.locks.break_lock, "nightly", reason="stuck")
     for lease in leases:
         eventually(lambda lease=lease: not lease.held)

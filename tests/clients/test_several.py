@@ -453,13 +453,13 @@ def test_what_is_wrong_is_told_before_anything_is_taken(stage: Stage) -> None:
 
 
 def test_a_deadlock_with_somebody_who_nests_gives_back_what_was_taken(stage: Stage) -> None:
-    outer = stage.call(stage.locks.acquire, "b")
+    outer = stage.call(stage.locks.acquire, "b", owner="me")
     waiter = stage.actor("waiter").start(
         use(stage, stage.locks.hold_all(["a", "b"]), lambda leases: leases.tokens)
     )
     stage.until_waiting("b", 1)
     with pytest.raises(DeadlockDetected) as caught:
-        stage.call(use(stage, stage.locks.hold_all(["0", "a"])))
+        stage.call(use(stage, stage.locks.hold_all(["0", "a"], owner="me")))
     assert caught.value.key == "a"
     assert stage.state("0") == "free"
     stage.call(outer.release)

@@ -157,7 +157,7 @@ def test_it_is_refused_for_good_even_when_the_file_comes_back(path: Path) -> Non
         path.with_name("old.db").rename(path)
         with pytest.raises(StoreMisconfigured, match=REFUSED):
             locks.acquire("nightly", timeout=0)
-        with Holdfast(url_of(path)) as again, again.hold("nightly", timeout=0):
+        with Holdfast(url_of(path)) as again, again.hold("another", timeout=0):
             pass
 
 

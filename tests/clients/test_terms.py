@@ -80,8 +80,8 @@ def test_a_downgrade_lets_readers_in_and_no_writer(stage: Stage) -> None:
 
 
 def test_a_downgrade_of_one_of_several_holds_is_refused(stage: Stage) -> None:
-    outer = stage.call(stage.locks.acquire, "table")
-    inner = stage.call(stage.locks.acquire, "table", mode="shared")  # stays exclusive
+    outer = stage.call(stage.locks.acquire, "table", owner="me")
+    inner = stage.call(stage.locks.acquire, "table", owner="me", mode="shared")  # stays exclusive
     with pytest.raises(SettingsError, match="entered more than once"):
         stage.call(outer.downgrade)
     stage.call(inner.release)
@@ -147,11 +147,11 @@ def test_a_lease_that_is_lost_is_not_downgraded(stage: Stage) -> None:
 
 
 def test_an_upgrade_is_refused_with_an_explanation(stage: Stage) -> None:
-    lease = stage.call(stage.locks.acquire, "table", mode="shared")
-    again = stage.call(stage.locks.acquire, "table", mode="shared")
+    lease = stage.call(stage.locks.acquire, "table", owner="me", mode="shared")
+    again = stage.call(stage.locks.acquire, "table", owner="me", mode="shared")
     assert again.token == lease.token
     with pytest.raises(UpgradeRefused, match="downgrade"):
-        stage.call(stage.locks.acquire, "table")
+        stage.call(stage.locks.acquire, "table", owner="me")
     for each in (again, lease):
         stage.call(each.release)
     stage.nothing_left()
@@ -306,12 +306,12 @@ def test_terms_that_make_no_sense_are_refused(stage: Stage, options: dict[str, A
 def test_a_circle_of_waits_is_found_when_it_closes(stage: Stage) -> None:
     elsewhere = stage.client()
     ann, bob = stage.actor("ann"), stage.actor("bob")
-    one = ann.call(stage.locks.acquire, "one")
-    two = bob.call(elsewhere.acquire, "two")
-    waiting = ann.start(stage.locks.acquire, "two")
+    one = ann.call(stage.locks.acquire, "one", owner="ann")
+    two = bob.call(elsewhere.acquire, "two", owner="bob")
+    waiting = ann.start(stage.locks.acquire, "two", owner="ann")
     stage.until_waiting("two", 1)
     with pytest.raises(DeadlockDetected) as caught:
-        bob.call(elsewhere.acquire, "one")
+        bob.call(elsewhere.acquire, "one", owner="bob")
     assert [link.key for link in caught.value.cycle] == ["one", "two"]
     assert caught.value.cycle[0].owner.startswith("bob")
     bob.call(two.release)

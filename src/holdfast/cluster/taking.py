@@ -382,10 +382,11 @@ class Taking(Generic[A]):
 
     def _wish(self, task: plans.Task) -> Wish:
         from holdfast.client import Wish
+        from holdfast.place import asked_at
 
         grant = task.grant
         request = Acquire(grant.key, grant.attempt, grant.owner, grant.ttl, self._member.client)
-        return Wish(request, None, None, renew=True, on_lost=None, travels=True)
+        return Wish(request, None, None, renew=True, on_lost=None, place=asked_at(), named=True)
 
     def _how(self) -> dict[str, Any]:
         return {"settings": self._client.settings, "clock": boot_time, "roll": random.random}

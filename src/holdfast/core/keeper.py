@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast import errors
 from holdfast.core.plans import Grant, Roll
@@ -44,6 +44,7 @@ class Kept:
     __slots__ = (
         "failures",
         "grant",
+        "holder",
         "hurried_at",
         "leaving",
         "lost",
@@ -71,6 +72,9 @@ class Kept:
         self.lost: errors.LeaseLost | None = None
         self.member: Membership | None = None  # an assignment is lost with the instance that has it
         self.tell: Callable[[], None] | None = None  # called by the runner once the lease is lost
+        self.holder: Callable[[], Any] | None = (
+            None  # returns the lease that a caller has; None if nobody has it
+        )
 
     def loss(self, now: float) -> errors.LeaseLost | None:
         """Return why the lease is lost at *now*, or None while it can be trusted."""

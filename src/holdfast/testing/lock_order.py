@@ -10,7 +10,6 @@ and leaving the block raises `LockOrderViolation`, which names the places in the
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 from collections.abc import Callable
 from itertools import pairwise
@@ -20,9 +19,6 @@ from typing import Any
 from holdfast.client import BaseClient, Wish
 from holdfast.core.data import data
 from holdfast.core.keeper import Keeper, Kept
-
-# What stands between the code that takes a lock and us.
-_BETWEEN = ("holdfast", "contextlib", "functools", "asyncio", "concurrent.futures", "threading")
 
 
 @data
@@ -131,9 +127,10 @@ class LockOrder:
         request = wish.request
         if not request.wait:
             return
-        asked = Taken(request.key, _place())
+        asked = Taken(request.key, str(wish.place))
+        owner = _who(wish)
         with self._mutex:
-            before = [taken for kept, taken in self._has.get(request.owner, {}).values() if _is_held(kept)]
+            before = [taken for kept, taken in self._has.get(owner, {}).values() if _is_held(kept)]
             if any(taken.key == asked.key for taken in before):
                 return
             for had in before:
@@ -141,14 +138,15 @@ class LockOrder:
                 same = first == then
                 source = _Node(same, had.key if same else first)
                 target = _Node(same, asked.key if same else then)
-                self._orders.setdefault(source, {}).setdefault(target, Order(request.owner, had, asked))
+                self._orders.setdefault(source, {}).setdefault(target, Order(owner, had, asked))
 
-    def _takes(self, kept: Kept) -> None:
+    def _takes(self, kept: Kept, wish: Wish) -> None:
         grant = kept.grant
-        taken = Taken(grant.key, _place())
+        taken = Taken(grant.key, str(wish.place))
+        owner = _who(wish)
         with self._mutex:
-            self._owners[grant.attempt] = grant.owner
-            self._has.setdefault(grant.owner, {})[grant.attempt] = (kept, taken)
+            self._owners[grant.attempt] = owner
+            self._has.setdefault(owner, {})[grant.attempt] = (kept, taken)
 
     def _drops(self, attempt: str) -> None:
         with self._mutex:
@@ -180,6 +178,12 @@ class _Node:
     name: str
 
 
+def _who(wish: Wish) -> str:
+    """Return who waits: an owner that was given, otherwise the thread or task, also outside of blocks."""
+    owner = wish.request.owner
+    return owner if wish.named else owner.rpartition(".")[0] or owner
+
+
 def _itself(key: str) -> str:
     return key
 
@@ -187,17 +191,6 @@ def _itself(key: str) -> str:
 def _is_held(kept: Kept) -> bool:
     # A client that is closed drops nothing. What a transaction is to release may be gone at any moment.
     return kept.lost is None and not kept.leaving
-
-
-def _place() -> str:
-    """Return where in the user's code we are."""
-    frame = sys._getframe(1)  # noqa: SLF001 - inspect.stack() reads the source of every frame
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if not any(module == each or module.startswith(f"{each}.") for each in _BETWEEN):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return "a thread or task that only takes locks"
 
 
 # Watching: the three places that every lease comes past, wrapped as long as somebody watches.
@@ -211,8 +204,8 @@ def _asked(order: LockOrder, _plan: Any, wish: Wish, *_: Any) -> None:
     order._asks(wish)  # noqa: SLF001
 
 
-def _kept(order: LockOrder, kept: Kept, *_: Any) -> None:
-    order._takes(kept)  # noqa: SLF001
+def _kept(order: LockOrder, kept: Kept, _grant: Any, wish: Wish) -> None:
+    order._takes(kept, wish)  # noqa: SLF001
 
 
 def _dropped(order: LockOrder, _none: None, attempt: str, *_: Any) -> None:
