@@ -5,6 +5,7 @@ import builtins
 import re
 import subprocess
 import sys
+from codeop import compile_command
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,25 @@ def test_there_is_code_in_the_documents():
 @pytest.mark.parametrize("name", TRIED_FIRST)
 def test_all_code_that_people_try_first_runs_as_it_stands(name):
     assert [code for code, _, runs in blocks(ROOT / name) if not runs] == []
+
+
+@pytest.mark.parametrize("name", TRIED_FIRST)
+def test_code_that_people_try_first_can_be_pasted_at_a_prompt(name):
+    """There a blank line ends a block, and nothing else does."""
+    for code, _, _ in blocks(ROOT / name):
+        typed: list[str] = []
+        for line in [*code.splitlines(), ""]:
+            typed.append(line)
+            if compile_command("\n".join(typed)) is not None:  # raises where a prompt would complain
+                typed.clear()
+        assert typed == []
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md"])  # the translation has the same code
+def test_code_that_people_try_first_can_be_tried_again(name, tmp_path):
+    for code, on, _ in blocks(ROOT / name) * 2:
+        if not on:
+            run(["-c", code], tmp_path)
 
 
 def missing(code: str) -> set[str]:
