@@ -1030,6 +1030,14 @@ SERVER_MUTANTS = (
         ADDRESSES.format("a_url_in_their_spelling_means_what_it_means_there"),
     ),
     Mutant(
+        "server: a file in the spelling of sqlalchemy need not be on the disk before the answer",
+        "P1",
+        "server/admission/safety.py",
+        (("address_of(settings.url or default())", "settings.url or default()"),),
+        "tests/server/test_settings.py::"
+        "test_a_file_is_written_to_the_disk_before_each_answer_unless_the_url_says_otherwise",
+    ),
+    Mutant(
         "sqlite: an engine in memory is taken for one on a file",
         "P2",
         "stores/addresses.py",
