@@ -77,6 +77,8 @@ def test_the_options_of_a_url_object_stay() -> None:
     query = {"options": "-c search_path=a+b", "prefix": "locks_"}
     url = sqlalchemy.URL.create("postgresql+psycopg", host="db", database="app", query=query)
     assert address_of(url) == "postgresql://db/app?options=-c%20search_path%3Da%2Bb&prefix=locks_"
+    url = sqlalchemy.make_url("mysql://db/app?ssl_ca=ca.pem")
+    assert address_of(url) == "mysql://db/app?ssl_ca=ca.pem&ssl_verify_cert=yes&ssl_verify_identity=yes"
 
 
 def over(driver: str, url: str) -> str:
@@ -135,7 +137,7 @@ def test_a_password_that_sqlalchemy_can_read_is_read_the_same(mariadb_url: str) 
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("sqlite+pysqlcipher://:key@/a.db", "say where the database is as sqlite://"),
+        ("sqlite+pysqlcipher://:key@/a.db", "give an address of its own for the locks, sqlite://"),
         ("postgresql+pyodbc://app:secret@dsn", "may not read the url as pyodbc does"),
         ("sqlite+pysqlite://", "names no file: use sqlite:///relative.db, .*, or memory://"),
         ("sqlite+aiosqlite:///:memory:", "or memory://"),

@@ -95,7 +95,7 @@ def open_store(url: Any, options: StoreOptions) -> Store:
     database, plus, driver = scheme.partition("+")
     if plus and database in _BUILT_IN:
         there += f". holdfast connects by a driver of its own, and may not read the url as {driver} does"
-        there += f": say where the database is as {database}://"
+        there += f": give an address of its own for the locks, {database}://…"
     raise SettingsError(there)
 
 

@@ -64,7 +64,13 @@ def of_parts(url: Any) -> str:
         for value in ([values] if isinstance(values, str) else values)
     ]
     query = f"?{'&'.join(options)}" if options else ""
-    return without_driver(f"{url.drivername}://{account}{host}{port}{path}{query}")
+    name = url.drivername
+    if name in (
+        "mysql",
+        "mariadb",
+    ):  # with their default driver: what is said about TLS is said in their terms
+        name += "+mysqldb"
+    return without_driver(f"{name}://{account}{host}{port}{path}{query}")
 
 
 def of_file(engine: Any) -> str:
