@@ -43,9 +43,7 @@ def without_driver(url: str) -> str:
     if driver == "asyncpg":  # what libpq calls sslmode, in the same words
         options = [re.sub("^ssl=", "sslmode=", option) for option in options]
         options = [option for option in options if option.partition("=")[0] not in _ASYNCPG]
-    if any(
-        option.startswith("ssl_ca=") for option in options
-    ):  # there it means to check, and here to encrypt
+    if any(option.startswith("ssl_ca=") for option in options):  # that is to check; ours is only to encrypt
         options = [option.replace("ssl_check_hostname=", "ssl_verify_identity=") for option in options]
         given = {option.partition("=")[0] for option in options}
         options += [f"{name}=yes" for name in ("ssl_verify_cert", "ssl_verify_identity") if name not in given]
@@ -65,10 +63,7 @@ def of_parts(url: Any) -> str:
     ]
     query = f"?{'&'.join(options)}" if options else ""
     name = url.drivername
-    if name in (
-        "mysql",
-        "mariadb",
-    ):  # with their default driver: what is said about TLS is said in their terms
+    if name in ("mysql", "mariadb"):  # what they say about TLS is in their terms, too
         name += "+mysqldb"
     return without_driver(f"{name}://{account}{host}{port}{path}{query}")
 
