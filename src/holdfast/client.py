@@ -37,7 +37,7 @@ from holdfast.keeping import CLIENT_CLOSED, RELEASED_ALL, KeeperThread
 from holdfast.log import log
 from holdfast.options import OnLost, terms_of, whole
 from holdfast.place import Place, asked_at
-from holdfast.stores import default_url, open_store, shown
+from holdfast.stores import address_of, default_url, open_store, shown
 from holdfast.stores.base import StoreOptions
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class BaseClient:
         if settings is not None and not isinstance(settings, Settings):
             raise errors.SettingsError(f"settings is {settings!r}; it must be a Settings object")
         self.settings = replace(settings or Settings(), **changes)
-        source = default_url() if url is None else url
+        source = default_url() if url is None else address_of(url)
         self.url = source if isinstance(source, str) else shown(source)
         self._client = identity.new_client()
         self._store = open_store(source, StoreOptions(self._client, self.settings.history))

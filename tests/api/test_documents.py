@@ -1,8 +1,11 @@
 """Documents that cannot rot: their code runs, they name everything there is, they give nothing away."""
 
+import ast
+import builtins
 import re
 import subprocess
 import sys
+from codeop import compile_command
 from pathlib import Path
 
 import pytest
@@ -11,17 +14,40 @@ import holdfast
 from holdfast import errors
 from holdfast.server.routes import ROUTES
 from holdfast.server.settings import Limits, ServerSettings
+from holdfast.stores.sql.options import split_url
+from tests.servers.lock_server import LockServer
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 TEXTS = {".py", ".md", ".sql", ".toml", ".svg", ".js", ".css", ".html", ".service", ".conf", ""}
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-BLOCK = re.compile(r"(<!-- run -->\n)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"(?:<!-- run( on [a-z ]+)? -->\n)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# What a block says it runs on → the store, and the address in it, but for its scheme.
+ON = {
+    " on postgres": ("postgres", "//app@db.internal/app"),
+    " on mariadb": ("mariadb", "//app:secret@db.internal/app"),
+    " on a lock server": ("http-sqlite", "//127.0.0.1:7373"),
+}
+
+
+def blocks(page: Path) -> list[tuple[str, str | None, bool]]:
+    """Return the Python of a page: the code, what it runs on if it needs a server, and whether it is run."""
+    found = BLOCK.finditer(page.read_text("utf-8"))
+    return [(block[2], block[1], block[0].startswith("<!--")) for block in found]
+
+
 BLOCKS = [
-    pytest.param(block[2], bool(block[1]), id=f"{page.relative_to(ROOT)}:{number}")
+    pytest.param(code, runs and not on, id=f"{page.relative_to(ROOT)}:{number}")
     for page in PAGES
-    for number, block in enumerate(BLOCK.finditer(page.read_text("utf-8")), 1)
+    for number, (code, on, runs) in enumerate(blocks(page), 1)
 ]
+ON_SERVERS = [
+    pytest.param(code, *ON[on], id=f"{page.relative_to(ROOT)}:{number}")
+    for page in PAGES
+    for number, (code, on, _) in enumerate(blocks(page), 1)
+    if on
+]
+TRIED_FIRST = ("README.md", "README.zh-CN.md", "docs/quickstart.md")
 
 
 def run(args: list[str], where: Path) -> None:
@@ -39,8 +65,70 @@ def test_code_in_the_documents_works(code, runs, tmp_path, monkeypatch):
         run(["-c", code], tmp_path)
 
 
+@pytest.mark.parametrize(("code", "store", "address"), ON_SERVERS)
+def test_code_for_servers_in_the_documents_works(code, store, address, request, tmp_path):
+    assert address in code
+    if store == "http-sqlite":
+        with LockServer(f"sqlite:///{tmp_path}/locks.db", tmp_path / "server.log") as server:
+            run(["-c", code.replace(address, server.url.removeprefix("http:"))], tmp_path)
+    else:
+        url = split_url(request.getfixturevalue(f"{store}_locks"))[0]
+        run(["-c", code.replace(address, url.partition(":")[2])], tmp_path)
+
+
 def test_there_is_code_in_the_documents():
     assert sum(param.values[1] is True for param in BLOCKS) >= 20
+    assert {param.values[1] for param in ON_SERVERS} == {store for store, _ in ON.values()}
+
+
+@pytest.mark.parametrize("name", TRIED_FIRST)
+def test_all_code_that_people_try_first_runs_as_it_stands(name):
+    assert [code for code, _, runs in blocks(ROOT / name) if not runs] == []
+
+
+@pytest.mark.parametrize("name", TRIED_FIRST)
+def test_code_that_people_try_first_can_be_pasted_at_a_prompt(name):
+    """There a blank line ends a block, and nothing else does."""
+    for code, _, _ in blocks(ROOT / name):
+        typed: list[str] = []
+        for line in [*code.splitlines(), ""]:
+            typed.append(line)
+            if compile_command("\n".join(typed)) is not None:  # raises where a prompt would complain
+                typed.clear()
+        assert typed == []
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md"])  # the translation has the same code
+def test_code_that_people_try_first_can_be_tried_again(name, tmp_path):
+    for code, on, _ in blocks(ROOT / name) * 2:
+        if not on:
+            run(["-c", code], tmp_path)
+
+
+def missing(code: str) -> set[str]:
+    """Return the names that *code* uses and neither imports nor makes."""
+    used, known = set(), set(dir(builtins))
+    for node in ast.walk(ast.parse(code)):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                used.add(name)
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.ExceptHandler(name=str(name)):
+                known.add(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                known.add(name)
+            case ast.alias(name=name, asname=other):
+                known.add((other or name).partition(".")[0])
+    return used - known
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/howto/*.md")), ids=lambda page: page.name)
+def test_the_first_code_of_a_how_to_has_its_imports(page):
+    for code, _, _ in blocks(page)[:1]:
+        assert missing(code) == set()
+
+
+def test_a_name_that_comes_from_nowhere_is_noticed():
+    assert missing("import a.b\ndef f(c): return a, c, d, print") == {"d"}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.name)

@@ -11,7 +11,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,13 @@ from holdfast import (
     StoreMisconfigured,
     StoreUnavailable,
 )
+from holdfast.core.data import replace
+from holdfast.stores.sqlite import lockers
 from tests.clients.support import PATIENCE, QUICK, eventually
+
+told_by_the_system = pytest.mark.skipif(
+    not Path("/proc/locks").exists(), reason="this system does not list who has locked which file"
+)
 
 
 def url_of(path: Path, busy_timeout: float = 0.2) -> str:
@@ -363,13 +369,69 @@ def another_writer(path: Path) -> Iterator[Callable[[], None]]:
 def test_a_writer_that_takes_longer_than_we_wait_makes_the_store_unavailable(tmp_path: Path) -> None:
     path = tmp_path / "locks.db"
     with Holdfast(url_of(path, 0.2)) as locks, another_writer(path) as end:
-        with pytest.raises(StoreUnavailable, match="another process keeps it locked"):
+        with pytest.raises(StoreUnavailable, match="keeps it locked"):
             locks.acquire("nightly", timeout=0)
         assert locks.inspect("nightly") is None  # reading goes on
         end()
         with locks.hold("nightly", timeout=0):
             pass
         assert count_locked(path) == 0
+
+
+@told_by_the_system
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+def test_another_process_that_keeps_the_file_locked_is_named(tmp_path: Path, journal: str) -> None:
+    path = tmp_path / "locks.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA journal_mode = {journal}")
+    with another_writer(path) as end:
+        (pid,) = lockers.lockers(path)
+        assert pid != os.getpid()
+        with pytest.raises(StoreUnavailable, match=f"another process keeps it locked: pid {pid}$"):
+            Holdfast(url_of(path, 0.1))
+        end()
+        assert lockers.lockers(path) == set()
+
+
+@told_by_the_system
+@pytest.mark.parametrize("where", ["here", "in another thread"])
+def test_a_transaction_of_the_same_process_is_not_called_another_process(tmp_path: Path, where: str) -> None:
+    path = tmp_path / "locks.db"
+    with Holdfast(url_of(path, 0.1)) as locks:
+        theirs = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        begin = threading.Thread(target=theirs.execute, args=("BEGIN IMMEDIATE",))
+        begin.start() if where == "in another thread" else begin.run()
+        if begin.ident:
+            begin.join(PATIENCE)
+        with pytest.raises(StoreUnavailable, match="another connection of this same process"):
+            locks.acquire("nightly", timeout=0)
+        theirs.execute("COMMIT")
+        theirs.close()
+        with locks.hold("nightly", timeout=0):
+            pass
+
+
+@told_by_the_system
+def test_who_forgets_to_end_a_fenced_transaction_is_told_that_it_is_theirs(tmp_path: Path) -> None:
+    path, settings = tmp_path / "locks.db", replace(QUICK, release_timeout=0.1)
+    with closing(sqlite3.connect(path)) as theirs, Holdfast(url_of(path, 0.05), settings=settings) as locks:
+        lease = locks.acquire("nightly")
+        lease.fence(theirs)
+        with pytest.raises(StoreUnavailable, match="of this same process keeps it locked"):
+            lease.release()
+        theirs.rollback()
+        lease.release()
+
+
+def test_where_the_system_does_not_tell_who_has_the_file_nobody_is_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "locks.db"
+    monkeypatch.setattr(lockers, "_LOCKS", tmp_path / "not there")
+    with Holdfast(url_of(path, 0.1)) as locks, another_writer(path) as end:
+        with pytest.raises(StoreUnavailable, match="keeps it locked, of this process or another"):
+            locks.acquire("nightly", timeout=0)
+        end()
 
 
 def test_a_writer_that_takes_less_than_we_wait_costs_only_time(tmp_path: Path) -> None:
@@ -453,7 +515,7 @@ def test_opening_waits_for_a_writer_as_well(tmp_path: Path) -> None:
         db.execute("CREATE TABLE mine (x)")
     db.close()
     with another_writer(path) as end:
-        with pytest.raises(StoreUnavailable, match="another process keeps it locked"):
+        with pytest.raises(StoreUnavailable, match="keeps it locked"):
             Holdfast(url_of(path, 0.1))
         end()
         take(url_of(path))

@@ -33,6 +33,22 @@ def test_a_command_that_goes_elsewhere_still_finds_the_store(holdfast, tmp_path)
     assert (tmp_path / "rel.db").exists()
 
 
+def test_a_url_may_be_in_the_spelling_of_sqlalchemy(holdfast, tmp_path, monkeypatch):
+    for name in ("a.db", "b.db"):
+        with Holdfast(f"sqlite:///{tmp_path}/{name}") as locks, locks.hold("k"):
+            pass
+    for args in (
+        ["show", "k", "--url", "sqlite+pysqlite:///a.db"],
+        ["schema", "status", "sqlite+aiosqlite:///a.db"],
+    ):
+        assert holdfast(*args).returncode == 0
+    missing = holdfast("ls", "--url", "sqlite+pysqlite:///missing.db")
+    assert "missing.db does not exist" in missing.stderr
+    assert not (tmp_path / "missing.db").exists()
+    monkeypatch.setenv("HOLDFAST_URL", "sqlite+pysqlite:///b.db")
+    assert holdfast("show", "k").returncode == 0
+
+
 def test_only_relative_files_are_made_absolute(tmp_path, monkeypatch):
     folder = tmp_path / "100%?#"
     folder.mkdir()

@@ -31,6 +31,7 @@ MYSQL_ROWS = "tests/conformance/test_mysql_rows.py::test_{}"
 MYSQL_SIGNALS = "tests/conformance/test_mysql_signals.py::test_{}"
 FENCING = "tests/clients/test_fencing.py::test_{}"
 CALLERS = "tests/clients/test_callers.py::test_{}"
+ADDRESSES = "tests/clients/test_addresses.py::test_{}"
 CANCELLING_WITHIN = "tests/clients/test_cancelling_within.py::test_{}"
 THEIRS = "tests/conformance/test_their_transactions.py::test_{}"
 MYSQL_CALLING = "stores/mysql/calling.py"
@@ -1012,5 +1013,35 @@ SERVER_MUTANTS = (
         "stores/mysql/galera.py",
         (("    return sight.age > LEASE and not sight.held", "    return True"),),
         "tests/conformance/test_mysql_galera.py::test_a_node_may_be_used_if_no_other_one_is",
+    ),
+    # Where the locks are.
+    Mutant(
+        "postgres: of several hosts the last one is taken, and nothing said",
+        "P2",
+        "stores/sql/options.py",
+        (('.count("host") > 1', '.count("host") > 9'),),
+        ADDRESSES.format("a_url_that_cannot_mean_the_same_is_refused_with_what_to_write"),
+    ),
+    Mutant(
+        "mysql: a certificate that sqlalchemy would check is not checked",
+        "P2",
+        "stores/addresses.py",
+        (('("ssl_verify_cert", "ssl_verify_identity")', "()"),),
+        ADDRESSES.format("a_url_in_their_spelling_means_what_it_means_there"),
+    ),
+    Mutant(
+        "server: a file in the spelling of sqlalchemy need not be on the disk before the answer",
+        "P1",
+        "server/admission/safety.py",
+        (("address_of(settings.url or default())", "settings.url or default()"),),
+        "tests/server/test_settings.py::"
+        "test_a_file_is_written_to_the_disk_before_each_answer_unless_the_url_says_otherwise",
+    ),
+    Mutant(
+        "sqlite: an engine in memory is taken for one on a file",
+        "P2",
+        "stores/addresses.py",
+        (('    if path == ":memory:":', '    if path == "memory":'),),
+        ADDRESSES.format("an_engine_that_is_not_on_a_file_is_refused"),
     ),
 )

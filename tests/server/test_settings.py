@@ -194,6 +194,7 @@ def test_when_it_is_required_it_is_even_if_there_is_no_token_yet():
     ("given", "opened"),
     [
         ("sqlite:///a.db", "sqlite:///a.db?synchronous=full"),
+        ("sqlite+pysqlite:///a.db", "sqlite:///a.db?synchronous=full"),
         ("sqlite:///a.db?busy_timeout=1", "sqlite:///a.db?busy_timeout=1&synchronous=full"),
         ("sqlite:///a.db?synchronous=normal", "sqlite:///a.db?synchronous=normal"),
         ("memory://shared", "memory://shared"),

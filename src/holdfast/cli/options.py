@@ -12,6 +12,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast import errors
+from holdfast.stores import address_of
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
@@ -79,7 +80,7 @@ def me() -> str:
 
 def url_of(args: argparse.Namespace) -> str | None:
     """Return the URL that was given; None for the default."""
-    return getattr(args, "url", None)
+    return address_of(getattr(args, "url", None))  # type: ignore[no-any-return]
 
 
 def duration(text: str) -> float:

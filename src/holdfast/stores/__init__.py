@@ -33,7 +33,7 @@ def default_url() -> str:
     from urllib.parse import quote
 
     if url := os.environ.get("HOLDFAST_URL"):
-        return url
+        return address_of(url)  # type: ignore[no-any-return]
     if sys.platform == "darwin":
         state = Path.home() / "Library" / "Application Support"
     elif sys.platform == "win32":
@@ -50,13 +50,31 @@ def default_url() -> str:
     return f"sqlite:///{quote(str(folder / 'locks.db'))}"
 
 
+def address_of(source: Any) -> Any:
+    """Return *source* as a url in our spelling, if it is an address in SQLAlchemy's, or an engine on a file.
+
+    Whatever else it is, it is returned as it is.
+    """
+    text = isinstance(source, str)
+    if source is None or (text and "+" not in source.partition("://")[0]):
+        return source
+    from holdfast.stores import addresses  # slow to import, and seldom needed
+
+    if text:
+        return addresses.without_driver(source)
+    if hasattr(source, "drivername") and hasattr(source, "render_as_string"):
+        return addresses.of_parts(source)
+    return addresses.of_file(source) if _dialect(source) == "sqlite" else source
+
+
 def open_store(url: Any, options: StoreOptions) -> Store:
     """Return the store that *url* names, not yet connected.
 
     Instead of a url it may be a ``psycopg_pool.ConnectionPool`` or an SQLAlchemy engine: then the store's
-    connections come from there. Third parties add a scheme with an entry point in the group
-    ``holdfast.stores`` whose value is a callable ``(url, options) -> Store``.
+    connections come from there, but for those to an SQLite file. Third parties add a scheme with an entry
+    point in the group ``holdfast.stores`` whose value is a callable ``(url, options) -> Store``.
     """
+    url = address_of(url)
     if not isinstance(url, str):
         return _store_from(url, options)
     scheme, colon, _ = url.partition("://")
@@ -73,7 +91,12 @@ def open_store(url: Any, options: StoreOptions) -> Store:
         return entry.load()(url, options)  # type: ignore[no-any-return]
     known = ", ".join(f"{name}://" for name in sorted(_BUILT_IN))
     # Without the url itself: it may have a password in it.
-    raise SettingsError(f"there is no store for {scheme}:// in this release; there are {known}, and plugins'")
+    there = f"there is no store for {scheme}:// in this release; there are {known}, and plugins'"
+    database, plus, driver = scheme.partition("+")
+    if plus and database in _BUILT_IN:
+        there += f". holdfast connects by a driver of its own, and may not read the url as {driver} does"
+        there += f": give an address of its own for the locks, {database}://…"
+    raise SettingsError(there)
 
 
 def shown(source: Any) -> str:
@@ -92,6 +115,7 @@ def shown(source: Any) -> str:
 
 def open_tables(url: str, options: StoreOptions) -> Tables:
     """Return the tables of the store that *url* names, to look after them."""
+    url = address_of(url)
     scheme = url.partition("://")[0].lower()
     if scheme == "sqlite":
         from holdfast.stores.sqlite.tables import SQLiteTables
@@ -103,19 +127,27 @@ def open_tables(url: str, options: StoreOptions) -> Tables:
     return tables()  # type: ignore[no-any-return]
 
 
+def _dialect(source: Any) -> str | None:
+    """Return which database an SQLAlchemy engine is for; None for what is not an engine."""
+    if not hasattr(source, "dispose") or not hasattr(source, "url"):
+        return None
+    return getattr(getattr(source, "dialect", None), "name", None)
+
+
 def _store_from(source: Any, options: StoreOptions) -> Store:
     """Return a store whose connections come from a pool or an engine."""
-    if type(source).__name__.startswith("Async"):
+    name, dialect = type(source).__name__, _dialect(source)
+    if name.startswith("Async"):
+        url = "a url" if dialect is None else "its url, engine.url, if that is all it takes to connect"
         raise SettingsError(
-            f"{type(source).__name__} cannot be used from threads; AsyncHoldfast takes a url as well, or a"
-            " psycopg_pool.ConnectionPool, or an engine of create_engine()"
+            f"the connections of {name} belong to an event loop, and also AsyncHoldfast asks from threads:"
+            f" give {url}; or a psycopg_pool.ConnectionPool, or an engine of create_engine()"
         )
     if hasattr(source, "getconn") and hasattr(source, "putconn"):
         return import_module(_BUILT_IN["postgresql"]).from_pool(source, options)  # type: ignore[no-any-return]
-    dialect = getattr(getattr(source, "dialect", None), "name", None)
-    if hasattr(source, "raw_connection") and dialect in _BUILT_IN and dialect != "sqlite":
+    if hasattr(source, "raw_connection") and dialect in _BUILT_IN:
         return import_module(_BUILT_IN[dialect]).from_engine(source, options)  # type: ignore[no-any-return]
     raise SettingsError(
         f"the store's url is {source!r}; it must be a string such as 'sqlite:///locks.db', a"
-        " psycopg_pool.ConnectionPool, or an SQLAlchemy engine for PostgreSQL or MySQL"
+        " psycopg_pool.ConnectionPool, or an SQLAlchemy engine or URL for SQLite, PostgreSQL or MySQL"
     )

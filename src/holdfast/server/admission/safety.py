@@ -10,7 +10,7 @@ from collections.abc import Callable
 from holdfast.core.data import data
 from holdfast.errors import SettingsError
 from holdfast.server.settings import ServerSettings
-from holdfast.stores import default_url
+from holdfast.stores import address_of, default_url
 
 
 @data
@@ -80,7 +80,7 @@ def store_url(settings: ServerSettings, default: Callable[[], str] = default_url
     A grant that a server has answered must not be forgotten in a power cut, because its clients live on; so a
     file is written to the disk before each answer, unless the url says otherwise.
     """
-    url = settings.url or default()
+    url: str = address_of(settings.url or default())
     scheme, _, rest = url.partition("://")
     scheme = scheme.lower()
     if scheme in ("http", "https"):

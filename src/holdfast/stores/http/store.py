@@ -127,8 +127,8 @@ class HTTPStore:
     def execute_within(self, connection: Any, request: Request[A], awaits: Awaits | None = None) -> A:
         """Refuse: the server's database is not the caller's."""
         raise errors.SettingsError(
-            "a lock server has no transactions to be part of: use the lease's token with guard(), or connect"
-            " to the database of the locks itself"
+            "a lock server has no transactions to be part of: have your database check the lease's token with"
+            " raise_token(), or connect to the database of the locks itself"
         )
 
     def listen(self, listener: Listener) -> None:

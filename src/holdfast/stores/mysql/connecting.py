@@ -36,6 +36,7 @@ OPTIONS: dict[str, Callable[[str], Any]] = {
     "ssl_verify_cert": lambda text: text.lower() in ("1", "on", "yes", "true"),
     "ssl_verify_identity": lambda text: text.lower() in ("1", "on", "yes", "true"),
 }
+LEFT_OUT = ("charset", "use_unicode")  # in many urls, and about their own connections: ours speak utf8mb4
 
 _CLOCK = "SELECT SYSDATE(6), SLEEP(0.001), SYSDATE(6)"
 _IS_GALERA = {pinning.MARIADB: galera.IS_ON, pinning.MYSQL: "NULL"}
@@ -72,7 +73,8 @@ def by_url(url: str) -> Callable[[float], Any]:
     options: dict[str, Any] = {}
     try:
         for name, value in parse_qsl(parts.query, keep_blank_values=True):
-            options[name] = OPTIONS[name](value)
+            if name not in LEFT_OUT:
+                options[name] = OPTIONS[name](value)
         port = parts.port or 3306
     except KeyError as error:
         known = ", ".join((*ServerOptions.__match_args__, *OPTIONS))
@@ -109,7 +111,8 @@ def by_engine(engine: Any) -> Callable[[float], Any]:
     """Return what takes connections from an SQLAlchemy engine for good."""
     if engine.dialect.driver != "pymysql":
         raise errors.SettingsError(
-            f"the engine uses {engine.dialect.driver!r}; holdfast needs PyMySQL: mysql+pymysql://"
+            f"the engine uses {engine.dialect.driver!r}, and holdfast PyMySQL: give the engine's url,"
+            " engine.url, if that is all it takes to connect, or an engine for mysql+pymysql://"
         )
 
     def take() -> Any:

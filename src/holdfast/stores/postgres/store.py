@@ -86,7 +86,8 @@ def from_engine(engine: Any, options: StoreOptions) -> PostgresStore:
     """Return a store whose connections an SQLAlchemy engine makes, with its url, arguments and events."""
     if engine.dialect.driver != "psycopg":
         raise errors.SettingsError(
-            f"the engine uses {engine.dialect.driver!r}; holdfast needs psycopg 3: postgresql+psycopg://"
+            f"the engine uses {engine.dialect.driver!r}, and holdfast psycopg 3: give the engine's url,"
+            " engine.url, if that is all it takes to connect, or an engine for postgresql+psycopg://"
         )
 
     def connect() -> psycopg.Connection[Any]:

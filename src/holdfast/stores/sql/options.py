@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from holdfast.core.data import data
 from holdfast.errors import SettingsError
+from holdfast.stores import address_of
 from holdfast.stores.base import YES
 
 _NAME = re.compile(r"^[a-z_][a-z0-9_]{0,39}$")
@@ -43,13 +44,18 @@ def split_url(url: str) -> tuple[str, ServerOptions]:
         name: unquote(part.partition("=")[2]) for name, part in given if name in ServerOptions.__match_args__
     }
     rest = "&".join(part for name, part in given if name not in ours)
+    if [name for name, _ in given].count("host") > 1:  # libpq would take the last one, and say nothing
+        raise SettingsError(
+            "the url has several options host=; name all hosts before the database, as libpq does:"
+            " postgresql://app@one:5432,two:5432/app"
+        )
     try:
         options = ServerOptions(
             pool_size=_whole(ours.get("pool_size", "8")),
             request_timeout=_seconds(ours.get("request_timeout", "10")),
             prefix=_name(ours.get("prefix", "holdfast_")),
             schema=_name(ours["schema"]) if "schema" in ours else None,
-            listen=ours.get("listen"),
+            listen=address_of(ours.get("listen")),
             signals=YES[ours.get("signals", "on").lower()],
             pooler=YES[ours["pooler"].lower()] if "pooler" in ours else None,
             apply_schema=YES[ours.get("apply_schema", "off").lower()],

@@ -16,6 +16,7 @@ from holdfast import errors
 from holdfast.stores.base import failure
 from holdfast.stores.sql import Statements, schema_versions
 from holdfast.stores.sql.run import Row, Soon
+from holdfast.stores.sqlite import lockers
 from holdfast.stores.sqlite.samefile import Beside, SameFile
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ MOST_TURN = 0.002
 
 _ERRORS: dict[int, tuple[type[errors.StoreError], str]] = {
     # primary result code: what it means for the request, and what to do
-    sqlite3.SQLITE_BUSY: (errors.StoreUnavailable, "another process keeps it locked"),
+    sqlite3.SQLITE_BUSY: (errors.StoreUnavailable, ""),  # see `lockers`
     sqlite3.SQLITE_LOCKED: (errors.StoreUnavailable, "another connection keeps it locked"),
     sqlite3.SQLITE_PROTOCOL: (errors.StoreUnavailable, "too many processes start to use it at once"),
     sqlite3.SQLITE_FULL: (errors.StoreUnavailable, "the disk is full; free some space"),
@@ -355,6 +356,8 @@ class Database:
             kind, advice = errors.StoreMisconfigured, "its holdfast tables are gone; restart to create them"
         if code == sqlite3.SQLITE_BUSY_SNAPSHOT:  # only in a caller's transaction
             advice = "somebody has written to it since your transaction first read: roll back, and try again"
+        elif (code or 0) & 0xFF == sqlite3.SQLITE_BUSY:
+            advice = lockers.advice(self.path)
         if os.path.isdir(self.path):
             advice = "it is a directory, not a file"
         return kind(f"{self.path}: {error}" + (f": {advice}" if advice else ""))

@@ -80,6 +80,8 @@ LOOKS: dict[type, Look] = {
 }
 
 _SYNCHRONOUS = ("normal", "full", "extra")
+# In many urls, and about their own connections.
+_LEFT_OUT = ("autocommit", "cached_statements", "check_same_thread", "detect_types", "isolation_level")
 
 # Whoever forks waits this long for requests that are under way; a signal handler that forks is one itself.
 LONGEST_REST = 10.0
@@ -90,7 +92,7 @@ def from_url(url: str, options: StoreOptions) -> SQLiteStore:
 
     Options after ``?``: ``synchronous=full`` survives a power cut with every grant (the default,
     ``normal``, may forget the last ones, when every client of the file died with the machine too);
-    ``busy_timeout=5`` is how many seconds to wait for another process that keeps the file locked.
+    ``busy_timeout=5`` is how many seconds to wait for whoever keeps the file locked.
     """
     place, _, query = url.partition("?")
     path = unquote(place.removeprefix("sqlite:///"))
@@ -101,6 +103,8 @@ def from_url(url: str, options: StoreOptions) -> SQLiteStore:
     if "#" in url or any(sign < " " for sign in path):
         raise errors.SettingsError(f"{url!r} has a # or a control character; a # in a name is written %23")
     given = dict(parse_qsl(query, keep_blank_values=True))
+    for name in _LEFT_OUT:
+        given.pop(name, None)
     synchronous = given.pop("synchronous", "normal").lower()
     if synchronous not in _SYNCHRONOUS:
         raise errors.SettingsError(f"synchronous is {synchronous!r}; it must be one of {_SYNCHRONOUS}")
@@ -111,7 +115,9 @@ def from_url(url: str, options: StoreOptions) -> SQLiteStore:
     except ValueError as error:
         raise errors.SettingsError(f"busy_timeout in {url!r} must be a number of seconds") from error
     if given:
-        raise errors.SettingsError(f"{url!r} has unknown options: {', '.join(sorted(given))}")
+        raise errors.SettingsError(
+            f"{url!r} has unknown options: {', '.join(sorted(given))}; there are synchronous and busy_timeout"
+        )
     return SQLiteStore(Path(path), options, synchronous=synchronous, busy_timeout=busy_timeout)
 
 
