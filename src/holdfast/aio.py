@@ -378,7 +378,11 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
     async def _obtain(self, wish: Wish, within: Any = None) -> AsyncLease | Done:
         """Take a lock; or learn that it is an operation that was done while we waited."""
         plan = self._acquiring(wish)
-        grant = await self._run(plan, within)
+        try:
+            grant = await self._run(plan, within)
+        except errors.LockTimeout as error:
+            self._note_own_lease(error, wish)
+            raise
         if isinstance(grant, Done):
             return grant
         # No await from here on: a task that was not cancelled by now has the lease.

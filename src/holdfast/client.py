@@ -36,6 +36,7 @@ from holdfast.core.settings import Seconds, Settings, seconds
 from holdfast.keeping import CLIENT_CLOSED, RELEASED_ALL, KeeperThread
 from holdfast.log import log
 from holdfast.options import OnLost, terms_of, whole
+from holdfast.ownership import same_origin
 from holdfast.place import Place, asked_at
 from holdfast.stores import address_of, default_url, open_store, shown
 from holdfast.stores.base import StoreOptions
@@ -204,6 +205,18 @@ class BaseClient:
         holders = [kept.holder for kept in self._keeping.kept() if kept.holder is not None]
         leases = [lease for holder in holders if (lease := holder()) is not None]
         return [lease for lease in leases if lease._wish.unless is None]  # noqa: SLF001
+
+    def _note_own_lease(self, error: BaseException, wish: Wish) -> None:
+        """Add to an error what may surprise: that the same thread or task has the lock that it waited for."""
+        asked = wish.request
+        for lease in () if wish.named else self._held():
+            if lease.key == asked.key and same_origin(lease.owner, asked.owner):
+                place = lease._wish.place  # noqa: SLF001
+                error.add_note(
+                    f"holdfast: this same thread or task took {asked.key!r}, at {place}, and still has it."
+                    " Code enters a lock again from inside its block, or with the same owner="
+                )
+                return
 
     def _revoke(self, lease: BaseLease) -> None:
         """Tell the code that has a lease that it must not trust it any more."""

@@ -46,6 +46,11 @@ def current() -> str:
     return (link and _inside(link)) or f"{identity.name()}.{next(_count)}"
 
 
+def same_origin(one: str, other: str) -> bool:
+    """Tell whether two owners that `current` made up are of the same thread or task."""
+    return one.rpartition(".")[0] == other.rpartition(".")[0] != ""
+
+
 def _inside(link: _Link | None) -> str | None:
     """Return the owner of the innermost scope that the calling code is inside of, if there is one."""
     task = identity.current_task()

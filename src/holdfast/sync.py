@@ -439,10 +439,13 @@ class Holdfast(ClusterMethods, BaseClient):
                 exits.end_if_told()
             if not self._closed:
                 return lease
-        except errors.HoldfastError:
+        except errors.HoldfastError as error:
+            if isinstance(error, errors.LockTimeout):
+                self._note_own_lease(error, wish)
             raise
-        except BaseException:
+        except BaseException as error:
             self._forget(wish.request.key, attempt, wish.request.lasts, waits=within is None)
+            self._note_own_lease(error, wish)
             raise
         # Closed while we asked: nobody would renew it.
         self._forget(grant.key, grant.attempt, grant.ttl, waits=within is None)

@@ -250,6 +250,20 @@ def test_a_deadlock_between_nested_blocks_is_found() -> None:
         assert len(found) == 1
 
 
+def test_who_waits_for_itself_is_told_where_it_took_the_lock(stage: Stage) -> None:
+    lease = stage.call(stage.locks.acquire, "k")
+    with pytest.raises(LockTimeout) as caught:
+        stage.call(stage.locks.acquire, "k", timeout=0)
+    (note,) = caught.value.__notes__
+    assert "this same thread or task took 'k', at " in note
+    assert "support.py" in note
+    for options in ({"owner": "somebody"}, {}):
+        with pytest.raises(LockTimeout) as caught:
+            stage.actor("other").call(stage.locks.acquire, "k", timeout=0, **options)
+        assert not hasattr(caught.value, "__notes__")
+    stage.call(lease.release)
+
+
 # Strangers in the same thread.
 
 
