@@ -118,9 +118,9 @@ class Block(_Scope):
         self.open()
 
     def leave(self) -> None:
-        """End, and let go of the calls: they refer to whatever their functions have."""
+        """End, and let go of the task and its calls: they refer to whatever their functions have."""
         super().leave()
-        self.calls = ()
+        self.task, self.calls = None, ()
 
 
 def _calls(entering: FrameType) -> tuple[tuple[FrameType, int], ...]:
