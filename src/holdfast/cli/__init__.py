@@ -27,6 +27,7 @@ from holdfast.cli import (
 from holdfast.cli.interrupts import Interrupted
 from holdfast.cli.options import USAGE, Parser, add_url
 from holdfast.cli.output import report_log, say
+from holdfast.cli.target import refuse_url
 
 COMMANDS = (
     run,
@@ -94,6 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "call" not in args:
             parser.print_help()
             return USAGE
+        refuse_url(args)
         args.guarded = guarded
         code: int = args.call(args)
         sys.stdout.flush()

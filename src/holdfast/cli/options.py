@@ -12,6 +12,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast import errors
+from holdfast.stores import SCHEMES
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
@@ -38,6 +39,8 @@ class Parser(argparse.ArgumentParser):
         if self.rest and not any(word.startswith("-") for word in unknown):
             setattr(found, self.rest, [*getattr(found, self.rest), *unknown])
             unknown = []
+        if any(is_url(word) for word in unknown):
+            self.error(f"the store is named with --url: {self.prog} --url URL")
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
@@ -80,6 +83,12 @@ def me() -> str:
 def url_of(args: argparse.Namespace) -> str | None:
     """Return the URL that was given; None for the default."""
     return getattr(args, "url", None)
+
+
+def is_url(text: str) -> bool:
+    """Tell whether *text* looks like the url of a store. There are keys that do; but rarely."""
+    scheme, mark, _ = text.partition("://")
+    return bool(mark) and scheme.lower() in SCHEMES
 
 
 def duration(text: str) -> float:
