@@ -17,6 +17,7 @@ from holdfast.core.events import HistoryLevel
 from holdfast.core.requests import MOST_SHOWN, Client, History, Inspect, List, Request, Signal, Watch
 
 A = TypeVar("A")
+UP_TO_DATE = "up to date"  # how the status of tables ends if nothing is to be done about them
 Listener = Callable[[Signal], None]
 
 # Has something awaited in the task that a thread works for, and returns what came of it.
@@ -132,7 +133,7 @@ class Tables(Protocol):
     """The tables of a store, for those who look after them."""
 
     def status(self) -> str:
-        """Return the version in words."""
+        """Return the version in words; they end with `UP_TO_DATE` if it is this release's."""
 
     def script(self) -> str:
         """Return the SQL that makes them."""
@@ -140,11 +141,25 @@ class Tables(Protocol):
     def apply(self) -> None:
         """Make them, or bring them up to this release's version."""
 
+    def grants(self, role: str, *, serving: bool) -> str:
+        """Return the SQL that lets *role* use them, for a lock server if *serving*. Asks nobody."""
+
+    def grant(self, role: str, *, serving: bool) -> None:
+        """Let *role* use them."""
+
     def held(self) -> int:
         """Return how many locks are held, as far as there are tables."""
 
     def drop(self) -> int:
         """Remove the tables; return how many there were."""
+
+
+class NotMadeYet(errors.StoreMisconfigured):
+    """The database, or a right in it, is missing. Somebody may be about to make it."""
+
+
+class TablesNotMadeYet(errors.SchemaMismatch):
+    """The tables are missing, or older than ours. Somebody may be about to make them."""
 
 
 def micros(seconds: float) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast import errors
+from holdfast.stores.base import NotMadeYet, TablesNotMadeYet
 from holdfast.stores.sql.session import Conflict, RowLocked
 
 
@@ -15,6 +16,8 @@ NOT_OWNER = 1095  # of a KILL
 READ_ONLY = (1290, 1836, 1792, 3100)
 # Behind these the server closes the line, and whether it has committed before is not for us to guess.
 CLOSING = (1053, 1080, 1152, 1158, 1159, 1160, 1161, 1180, 1927, 3169, 4031)
+
+_GRANTS = "what to grant to a client is printed by: holdfast schema grants ACCOUNT URL"
 
 _MEANINGS: tuple[tuple[tuple[int, ...], type[errors.StoreError], str], ...] = (
     # Deadlocks, of rows and of named locks; the row has changed since.
@@ -37,18 +40,23 @@ _MEANINGS: tuple[tuple[tuple[int, ...], type[errors.StoreError], str], ...] = (
     ((1021, 1114, 1026), errors.StoreUnavailable, "the server's disk is full; free some space"),
     ((1129, 1047), errors.StoreUnavailable, "the server accepts nothing from here now"),
     (
-        (1045, 1044, 1698, 1130, 1524, 2059, 2061, 3118, 3159, 1862, 1820),
+        (1045, 1698, 1130, 1524, 2059, 2061, 3118, 3159, 1862, 1820),
         errors.StoreMisconfigured,
         "the server refuses the user or the password; check the url",
     ),
-    ((1049, 1046), errors.StoreMisconfigured, "there is no such database; create it, or check the url"),
+    (
+        (1044,),
+        NotMadeYet,
+        f"the account has no rights in this database, or there is none of that name; {_GRANTS}",
+    ),
+    ((1049, 1046), NotMadeYet, "there is no such database; create it, or check the url"),
     (
         (1142, 1143, 1227, 1370),
-        errors.StoreMisconfigured,
-        "the user lacks a privilege; grant what docs/howto/mysql.md lists",
+        NotMadeYet,
+        f"the account lacks a privilege; {_GRANTS}",
     ),
     ((1665,), errors.StoreMisconfigured, "the binary log needs binlog_format = ROW or MIXED"),
-    ((1146,), errors.SchemaMismatch, "holdfast's tables are missing; run: holdfast schema apply URL"),
+    ((1146,), TablesNotMadeYet, "holdfast's tables are missing; run: holdfast schema apply URL"),
     ((1054,), errors.SchemaMismatch, "a column is missing: the tables are of another version"),
     (
         (1194, 1195, 1034, 1035, 1033, 126, 127, 134, 144, 145, 1712, 1877),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast import errors
+from holdfast.stores.base import NotMadeYet, TablesNotMadeYet
 from holdfast.stores.sql.session import Conflict, RowLocked
 
 READ_ONLY = "25006"
@@ -37,13 +38,13 @@ _MEANINGS: tuple[tuple[str, type[errors.StoreError], str], ...] = (
         "the database has no such character (use ENCODING 'UTF8'), or your client_encoding (set it to UTF8)",
     ),
     ("28", errors.StoreMisconfigured, "the server refuses the user or the password; check the url"),
-    ("3D000", errors.StoreMisconfigured, "there is no such database; create it, or check the url"),
-    ("42P01", errors.SchemaMismatch, "holdfast's tables are missing; run: holdfast schema apply URL"),
-    ("3F000", errors.SchemaMismatch, "the schema is missing; run: holdfast schema apply URL"),
+    ("3D000", NotMadeYet, "there is no such database; create it, or check the url"),
+    ("42P01", TablesNotMadeYet, "holdfast's tables are missing; run: holdfast schema apply URL"),
+    ("3F000", TablesNotMadeYet, "the schema is missing; run: holdfast schema apply URL"),
     (
         "42501",
-        errors.StoreMisconfigured,
-        "the user lacks a privilege; grant what docs/howto/postgresql.md lists",
+        NotMadeYet,
+        "the role lacks a privilege; what to grant a client is printed by: holdfast schema grants ROLE URL",
     ),
     ("42703", errors.SchemaMismatch, "a column is missing: the tables are of another version"),
     ("XX001", errors.StoreCorrupt, "a table is damaged; look at the server's log"),
