@@ -6,7 +6,7 @@ import argparse
 import json
 
 from holdfast.cli.columns import Layout, print_table
-from holdfast.cli.options import Commands, add_json, add_url
+from holdfast.cli.options import Commands, add_json, add_url, patience
 from holdfast.cli.output import DIM, GREEN, YELLOW, clean, duration_text, say
 from holdfast.cli.target import existing, is_default, is_missing, shown, target
 from holdfast.core.data import as_dict
@@ -65,7 +65,7 @@ def call(args: argparse.Namespace) -> int:
     if is_missing(url):  # the user's own file, which the first lock makes
         _print_nothing(args, url)
         return 0
-    with Holdfast(url) as locks:
+    with Holdfast(url, wait_for_store=patience(args)) as locks:
         state = None if args.state == "all" else args.state
         views = locks.list(args.prefix, owner=args.owner, type=args.type, state=state)
         if args.json:

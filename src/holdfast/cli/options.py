@@ -59,6 +59,13 @@ def add_url(parser: argparse.ArgumentParser) -> None:
         help="the store, e.g. sqlite:////var/lib/app/locks.db or postgresql://host/database"
         " (default: $HOLDFAST_URL, or a file of yours)",
     )
+    parser.add_argument(
+        "--wait-for-store",
+        type=duration,
+        default=argparse.SUPPRESS,
+        metavar="S",
+        help="how long to wait for a store that is not ready yet (default: 0)",
+    )
 
 
 def add_json(parser: argparse.ArgumentParser, text: str) -> None:
@@ -83,6 +90,11 @@ def me() -> str:
 def url_of(args: argparse.Namespace) -> str | None:
     """Return the URL that was given; None for the default."""
     return getattr(args, "url", None)
+
+
+def patience(args: argparse.Namespace) -> float:
+    """Return how long to wait for a store that is not ready yet."""
+    return getattr(args, "wait_for_store", 0.0)
 
 
 def is_url(text: str) -> bool:

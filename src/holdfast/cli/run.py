@@ -24,7 +24,7 @@ from holdfast import errors
 from holdfast.cli.child import Child, Ended, Events, Lost, Stopped, Told
 from holdfast.cli.guardian import AT_ONCE
 from holdfast.cli.interrupts import Interrupts
-from holdfast.cli.options import Commands, add_url, duration
+from holdfast.cli.options import Commands, add_url, duration, patience
 from holdfast.cli.output import HOLDERS_SHOWN, holders_of, say
 from holdfast.cli.target import target
 from holdfast.clock import boot_time
@@ -82,6 +82,7 @@ WITH_VALUE = (
     "--take",
     "--lock-delay",
     "--url",
+    "--wait-for-store",
 )
 
 SHORTEST = 0.2  # of a lease: less cannot be renewed in time on a machine that has anything else to do
@@ -190,7 +191,10 @@ def call(args: argparse.Namespace) -> int:
         return problem
     owner = args.owner or f"{Path(command[0]).name[:40]}-{secrets.token_hex(6)}"
     events: Events = queue.SimpleQueue()
-    with Interrupts() as interrupts, Holdfast(target(args), settings=_settings(timing)) as locks:
+    with (
+        Interrupts() as interrupts,
+        Holdfast(target(args), settings=_settings(timing), wait_for_store=patience(args)) as locks,
+    ):
         lease = locks.acquire(
             key,
             owner=owner,

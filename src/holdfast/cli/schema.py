@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 
 from holdfast import errors
-from holdfast.cli.options import Commands, add_url, confirm, url_of
+from holdfast.cli.options import Commands, add_url, confirm, patience, url_of
 from holdfast.cli.output import count, say
 from holdfast.cli.target import shown
 from holdfast.identity import new_client
 from holdfast.stores import default_url, open_tables
 from holdfast.stores.base import UP_TO_DATE, StoreOptions
+from holdfast.stores.opening import when_ready
 
 DESCRIPTION = """\
 Look at the tables that holdfast keeps in a store, or change them.
@@ -88,18 +89,18 @@ def call(args: argparse.Namespace) -> int:
         print(granted, end="")
         return 0
     if args.action == "apply":
-        schema.apply()
+        when_ready(schema.apply, patience(args))
         if role is not None:
             schema.grant(role, serving=args.server)
             say(f"{role} may use them")
     elif args.action == "drop":
-        held = f"{count(schema.held(), 'lock')} held now"
+        held = f"{count(when_ready(schema.held, patience(args)), 'lock')} held now"
         question = f"drop all holdfast tables of {shown(url)}, with {held}?"
         if not confirm(question, yes=args.yes):
             say("nothing was done")
             return REFUSED
         print(f"dropped {count(schema.drop(), 'table')}")
-    status = schema.status()
+    status = when_ready(schema.status, patience(args))
     print(status)
     return NOT_READY if args.action == "status" and not status.endswith(UP_TO_DATE) else 0
 
