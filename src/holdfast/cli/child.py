@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from holdfast.cli import guardian
+from holdfast.cli import guardian, reaping
 from holdfast.errors import LeaseLost
 
 
@@ -61,7 +61,7 @@ class Child:
     ) -> None:
         self._grace = grace
         self._terminal = _own_terminal()
-        self._guardian = subprocess.Popen(  # noqa: S603
+        self._guardian = reaping.start(
             [sys.executable, "-I", "-S", guardian.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -73,7 +73,7 @@ class Child:
         self._pipe = self._guardian.stdin
         os.set_blocking(self._pipe.fileno(), False)  # we do not wait for a guardian that hangs
         try:
-            self._process = subprocess.Popen(command, env=env, process_group=0)  # noqa: S603
+            self._process = reaping.start(command, env=env, process_group=0)
         except BaseException:
             self._dismiss_guardian()
             raise
@@ -131,6 +131,7 @@ class Child:
                 self._put(Stopped(number))
         code = os.waitstatus_to_exitcode(status)
         self._process.returncode = code
+        reaping.forget(pid)
         self._put(Ended(128 - code if code < 0 else code))
 
     def _tell_guardian(self, line: bytes) -> None:
@@ -140,6 +141,7 @@ class Child:
     def _dismiss_guardian(self) -> None:
         self._pipe.close()
         self._guardian.wait()
+        reaping.forget(self._guardian.pid)
 
 
 def _own_terminal() -> int | None:

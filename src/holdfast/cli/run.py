@@ -26,6 +26,7 @@ from holdfast.cli.guardian import AT_ONCE
 from holdfast.cli.interrupts import Interrupts
 from holdfast.cli.options import Commands, add_url, duration, patience
 from holdfast.cli.output import HOLDERS_SHOWN, holders_of, say
+from holdfast.cli.reaping import reap_orphans
 from holdfast.cli.target import target
 from holdfast.clock import boot_time
 from holdfast.core import keys
@@ -191,6 +192,7 @@ def call(args: argparse.Namespace) -> int:
         return problem
     owner = args.owner or f"{Path(command[0]).name[:40]}-{secrets.token_hex(6)}"
     events: Events = queue.SimpleQueue()
+    reap_orphans()
     with (
         Interrupts() as interrupts,
         Holdfast(target(args), settings=_settings(timing), wait_for_store=patience(args)) as locks,
