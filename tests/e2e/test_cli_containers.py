@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -88,3 +89,64 @@ def test_a_number_that_was_forgotten_is_reaped():
     reaping.reap()
     assert not os.path.exists(f"/proc/{stray.pid}")
     stray.returncode = 0
+
+
+def test_as_process_1_every_reaps_between_runs_and_ends_by_sigterm(contained, locks, tmp_path):
+    """What a run has left behind dies later, when no command of ours runs."""
+    file = tmp_path / "started"
+    script = f"(sh -c 'sleep 1; exit 3' &); echo x >> {file}"
+    node = subprocess.Popen(
+        [*CONTAINED, "every", "200ms", "--at-least", "1h", "--", "sh", "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert "is run here" in node.stderr.readline()
+        assert "ended with exit code 0" in node.stderr.readline()
+        (init,) = children_of(node.pid)
+        eventually(lambda: [command_of(pid) for pid in children_of(init)] == [])
+        os.kill(init, signal.SIGTERM)
+        assert node.wait(60) == 0
+    finally:
+        node.kill()
+        node.communicate()
+
+
+def test_as_process_1_every_ends_its_command_by_sigterm(contained, locks, tmp_path):
+    file = tmp_path / "started"
+    node = subprocess.Popen(
+        [*CONTAINED, "every", "200ms", "--", "sh", "-c", f"echo x >> {file}; exec sleep 600"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        eventually(file.exists)
+        (init,) = children_of(node.pid)
+        os.kill(init, signal.SIGTERM)
+        _, said = node.communicate(timeout=60)
+        assert node.returncode == 0
+        assert "ended with exit code 143" in said
+    finally:
+        node.kill()
+        node.communicate()
+
+
+def children_of(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def command_of(pid):
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def eventually(condition, timeout=60.0):
+    end = time.monotonic() + timeout
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+    return found

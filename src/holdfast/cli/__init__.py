@@ -12,6 +12,7 @@ from holdfast.cli import (
     breaking,
     demo,
     doctor,
+    every,
     instances,
     ls,
     resize,
@@ -27,10 +28,12 @@ from holdfast.cli import (
 from holdfast.cli.interrupts import Interrupted
 from holdfast.cli.options import USAGE, Parser, add_url
 from holdfast.cli.output import report_log, say
+from holdfast.cli.splitting import split
 from holdfast.cli.target import refuse_url
 
 COMMANDS = (
     run,
+    every,
     ls,
     show,
     watch,
@@ -58,6 +61,7 @@ yours.
 EPILOG = """\
 examples:
   holdfast run nightly-report -- ./report.sh   run it under the lock
+  holdfast every '*/5 * * * *' -- ./poll.sh    run it once a tick, on one node
   holdfast ls                                  who holds what
   holdfast show nightly-report                 one lock, its queue, its history
   holdfast watch 'pull:*'                      what happens, as it happens
@@ -89,8 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # not every terminal can show every key or owner
         sys.stdout.reconfigure(errors="replace")
     try:
-        given, guarded = run.split(sys.argv[1:] if argv is None else list(argv))
         parser = make_parser()
+        given, guarded = split(sys.argv[1:] if argv is None else list(argv), parser)
         args = parser.parse_args(given)
         if "call" not in args:
             parser.print_help()

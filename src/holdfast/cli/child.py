@@ -54,13 +54,24 @@ Events = queue.SimpleQueue[Event]
 
 
 class Child:
-    """See the module. What happens to the command is *put* as events, from a thread."""
+    """See the module. What happens to the command is *put* as events, from a thread.
+
+    Without a *terminal* the command reads nothing, and what is typed there is for us.
+    """
 
     def __init__(
-        self, command: Sequence[str], env: Mapping[str, str], *, grace: float, until: float, put: Put
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        grace: float,
+        until: float,
+        put: Put,
+        terminal: bool = True,
     ) -> None:
         self._grace = grace
-        self._terminal = _own_terminal()
+        self._terminal = _own_terminal() if terminal else None
+        stdin = None if terminal else subprocess.DEVNULL
         self._guardian = reaping.start(
             [sys.executable, "-I", "-S", guardian.__file__],
             stdin=subprocess.PIPE,
@@ -73,7 +84,7 @@ class Child:
         self._pipe = self._guardian.stdin
         os.set_blocking(self._pipe.fileno(), False)  # we do not wait for a guardian that hangs
         try:
-            self._process = reaping.start(command, env=env, process_group=0)
+            self._process = reaping.start(command, env=env, process_group=0, stdin=stdin)
         except BaseException:
             self._dismiss_guardian()
             raise

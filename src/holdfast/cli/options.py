@@ -111,6 +111,11 @@ def duration(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
+def is_duration(text: str) -> bool:
+    """Tell whether *text* can be read by `duration`."""
+    return _DURATION.fullmatch(text) is not None
+
+
 def confirm(question: str, *, yes: bool) -> bool:
     """Ask the person at the terminal, unless *yes*. Without a terminal there is nobody to ask."""
     if yes:
