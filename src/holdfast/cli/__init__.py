@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from holdfast import __version__, errors
 from holdfast.cli import (
     breaking,
+    completion,
     demo,
     doctor,
     every,
@@ -47,6 +48,7 @@ COMMANDS = (
     token,
     doctor,
     demo,
+    completion,
 )
 BROKEN_PIPE = 141  # as a shell would show a program that SIGPIPE ended
 
