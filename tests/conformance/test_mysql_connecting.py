@@ -14,7 +14,7 @@ import sqlalchemy
 from holdfast import errors
 from holdfast.core.requests import Acquire, Granted, Inspect
 from holdfast.stores import open_store
-from holdfast.stores.base import NotMadeYet, StoreOptions, TablesNotMadeYet
+from holdfast.stores.base import StoreOptions
 from holdfast.stores.mysql import calling, failing, from_engine, pinning
 from holdfast.stores.sql.session import Conflict, RowLocked
 from holdfast.testing.conformance import CLIENT
@@ -162,9 +162,10 @@ def test_a_statement_that_takes_too_long_was_not_applied(mysql_sessions):
         (1053, errors.StoreUnavailable), (1040, errors.StoreUnavailable), (1226, errors.StoreUnavailable),
         (1317, errors.StoreUnavailable), (1969, errors.StoreUnavailable), (3024, errors.StoreUnavailable),
         (1290, errors.StoreUnavailable), (1836, errors.StoreUnavailable), (1114, errors.StoreUnavailable),
-        (1045, errors.StoreMisconfigured), (1044, NotMadeYet), (1049, NotMadeYet),
-        (1142, NotMadeYet), (1665, errors.StoreMisconfigured),
-        (1146, TablesNotMadeYet), (1054, errors.SchemaMismatch),
+        (1045, errors.StoreMisconfigured), (1044, errors.StoreMisconfigured),
+        (1049, errors.StoreMisconfigured),
+        (1142, errors.StoreMisconfigured), (1665, errors.StoreMisconfigured),
+        (1146, errors.SchemaMismatch), (1054, errors.SchemaMismatch),
         (1034, errors.StoreCorrupt), (1064, errors.StoreError),
     ],
 )  # fmt: skip

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import errors
-from holdfast.stores.base import NotMadeYet, TablesNotMadeYet
+from holdfast.stores.base import not_made_yet
 from holdfast.stores.mysql import failing as mysql
 from holdfast.stores.opening import Opening
 from holdfast.stores.postgres import failing as postgres
@@ -47,8 +47,7 @@ def test_without_patience_the_first_error_is_the_last():
     [
         errors.StoreUnavailable("x"),
         errors.OutcomeUnknown("x"),
-        TablesNotMadeYet("x"),
-        NotMadeYet("x"),
+        not_made_yet(errors.SchemaMismatch("x")),
         mismatch(found=1, ours=2),
         *(postgres.translate(state, "x") for state in ("57P03", "3D000", "42P01", "3F000", "42501")),
         *(mysql.refused(number, "x") for number in (2003, 1040, 1044, 1049, 1142, 1146)),

@@ -17,6 +17,7 @@ from holdfast.core.events import HistoryLevel
 from holdfast.core.requests import MOST_SHOWN, Client, History, Inspect, List, Request, Signal, Watch
 
 A = TypeVar("A")
+E = TypeVar("E", bound=errors.StoreError)
 UP_TO_DATE = "up to date"  # how the status of tables ends if nothing is to be done about them
 Listener = Callable[[Signal], None]
 
@@ -154,12 +155,15 @@ class Tables(Protocol):
         """Remove the tables; return how many there were."""
 
 
-class NotMadeYet(errors.StoreMisconfigured):
-    """The database, or a right in it, is missing. Somebody may be about to make it."""
+def not_made_yet(error: E) -> E:
+    """Mark an error: somebody may be about to make what is missing. See `holdfast.stores.opening`."""
+    error.__dict__["_not_made_yet"] = True
+    return error
 
 
-class TablesNotMadeYet(errors.SchemaMismatch):
-    """The tables are missing, or older than ours. Somebody may be about to make them."""
+def is_not_made_yet(error: errors.StoreError) -> bool:
+    """Tell whether it was marked."""
+    return "_not_made_yet" in error.__dict__
 
 
 def micros(seconds: float) -> int:

@@ -16,11 +16,11 @@ from holdfast import errors
 from holdfast.clock import boot_time
 from holdfast.core.backoff import Backoff
 from holdfast.log import log
-from holdfast.stores.base import NotMadeYet, TablesNotMadeYet
+from holdfast.stores.base import is_not_made_yet
 
 T = TypeVar("T")
 
-WORTH = (errors.StoreUnavailable, errors.OutcomeUnknown, NotMadeYet, TablesNotMadeYet)
+PASSING = (errors.StoreUnavailable, errors.OutcomeUnknown)
 BACKOFF = Backoff(first=0.1, most=2.0)
 
 
@@ -43,7 +43,7 @@ class Opening:
     def pause(self, error: errors.StoreError) -> float:
         """Return how long to wait before the next try. Raise *error* if there is to be none."""
         left = self._until - self._clock()
-        if left <= 0 or not isinstance(error, WORTH):
+        if left <= 0 or not (isinstance(error, PASSING) or is_not_made_yet(error)):
             raise error
         self._failures += 1
         if str(error) != self._said:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast import errors
-from holdfast.stores.base import NotMadeYet, TablesNotMadeYet
+from holdfast.stores.base import not_made_yet
 from holdfast.stores.sql.session import Conflict, RowLocked
 
 
@@ -13,6 +13,7 @@ class Interrupted(errors.StoreUnavailable):
 
 LOST = (0, 2006, 2013, 2055)  # the driver's own: there is no line any more
 NOT_OWNER = 1095  # of a KILL
+MISSING = (1044, 1046, 1049, 1142, 1143, 1146, 1227, 1370)  # database, rights, tables
 READ_ONLY = (1290, 1836, 1792, 3100)
 # Behind these the server closes the line, and whether it has committed before is not for us to guess.
 CLOSING = (1053, 1080, 1152, 1158, 1159, 1160, 1161, 1180, 1927, 3169, 4031)
@@ -46,17 +47,17 @@ _MEANINGS: tuple[tuple[tuple[int, ...], type[errors.StoreError], str], ...] = (
     ),
     (
         (1044,),
-        NotMadeYet,
+        errors.StoreMisconfigured,
         f"the account has no rights in this database, or there is none of that name; {_GRANTS}",
     ),
-    ((1049, 1046), NotMadeYet, "there is no such database; create it, or check the url"),
+    ((1049, 1046), errors.StoreMisconfigured, "there is no such database; create it, or check the url"),
     (
         (1142, 1143, 1227, 1370),
-        NotMadeYet,
+        errors.StoreMisconfigured,
         f"the account lacks a privilege; {_GRANTS}",
     ),
     ((1665,), errors.StoreMisconfigured, "the binary log needs binlog_format = ROW or MIXED"),
-    ((1146,), TablesNotMadeYet, "holdfast's tables are missing; run: holdfast schema apply URL"),
+    ((1146,), errors.SchemaMismatch, "holdfast's tables are missing; run: holdfast schema apply URL"),
     ((1054,), errors.SchemaMismatch, "a column is missing: the tables are of another version"),
     (
         (1194, 1195, 1034, 1035, 1033, 126, 127, 134, 144, 145, 1712, 1877),
@@ -72,7 +73,8 @@ def translate(number: int, message: str) -> errors.StoreError:
     kind, meaning = _BY_NUMBER.get(
         number, (errors.StoreError, "the server answered with an error that holdfast does not expect")
     )
-    return kind(f"MySQL: {meaning} ({number}: {message})")
+    error = kind(f"MySQL: {meaning} ({number}: {message})")
+    return not_made_yet(error) if number in MISSING else error
 
 
 def lost(message: str, *, unknown: bool) -> errors.StoreError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast import errors
-from holdfast.stores.base import UP_TO_DATE, TablesNotMadeYet
+from holdfast.stores.base import UP_TO_DATE, not_made_yet
 from holdfast.stores.sql.options import ServerOptions
 
 if TYPE_CHECKING:
@@ -38,9 +38,11 @@ def check(schema: Schema, session: Any, server: ServerOptions) -> None:
     """Raise `SchemaMismatch` unless the tables are of our version."""
     found = schema.version(session, server)
     if found is None:
-        raise TablesNotMadeYet(
-            f"the database has no holdfast tables ({server.prefix}*). Run: holdfast schema apply URL;"
-            " or put apply_schema=yes into the url"
+        raise not_made_yet(
+            errors.SchemaMismatch(
+                f"the database has no holdfast tables ({server.prefix}*) that this account can see."
+                " Run: holdfast schema apply URL; or put apply_schema=yes into the url"
+            )
         )
     if found != schema.VERSION:
         raise mismatch(found, schema.VERSION)
@@ -50,9 +52,10 @@ def mismatch(found: int, ours: int) -> errors.SchemaMismatch:
     """Return the error for tables of a version that is not ours."""
     older = 1 <= found < ours
     hint = "run: holdfast schema apply URL" if older else "use the release that made them"
-    return (TablesNotMadeYet if older else errors.SchemaMismatch)(
+    error = errors.SchemaMismatch(
         f"the database has holdfast tables of version {found}; this release needs {ours}: {hint}"
     )
+    return not_made_yet(error) if older else error
 
 
 class ServerTables:
