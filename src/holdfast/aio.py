@@ -53,6 +53,7 @@ from holdfast.options import (
 )
 from holdfast.stdlock import AsyncLock
 from holdfast.stores.base import Awaits
+from holdfast.stores.opening import Opening
 
 if TYPE_CHECKING:
     from holdfast.scheduling.running import OnError
@@ -68,7 +69,8 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
     """Locks for tasks and processes: `Holdfast` for asyncio, with the same methods.
 
     A body that runs inside ``async with locks.hold(…)`` is cancelled when its lease is lost, and the block
-    then raises `LeaseLost`.
+    then raises `LeaseLost`. With *wait_for_store* entering ``async with AsyncHoldfast(…)`` waits so long for
+    a database that comes up later than we do.
     """
 
     def __init__(
@@ -79,8 +81,16 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
         ttl: Seconds | None = None,
         max_hold: Seconds | None = None,
         history: HistoryLevel | None = None,
+        wait_for_store: Seconds | None = None,
     ) -> None:
-        super().__init__(url, settings=settings, ttl=ttl, max_hold=max_hold, history=history)
+        super().__init__(
+            url,
+            settings=settings,
+            ttl=ttl,
+            max_hold=max_hold,
+            history=history,
+            wait_for_store=wait_for_store,
+        )
 
     def _start(self) -> None:
         super()._start()
@@ -357,7 +367,14 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
             worker.shutdown(wait=False)
 
     async def __aenter__(self) -> AsyncHoldfast:
-        await self._off_loop(self._store.open)
+        opening = Opening(self.settings.wait_for_store)
+        while True:
+            try:
+                await self._off_loop(self._store.open)
+                break
+            except errors.StoreError as error:
+                pause = opening.pause(error)
+            await asyncio.sleep(pause)
         if self._scheduler is not None:
             self._scheduler.start()
         return self

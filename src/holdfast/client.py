@@ -79,8 +79,9 @@ class BaseClient:
         ttl: Seconds | None,
         max_hold: Seconds | None,
         history: str | None,
+        wait_for_store: Seconds | None,
     ) -> None:
-        given = {"ttl": ttl, "max_hold": max_hold, "history": history}
+        given = {"ttl": ttl, "max_hold": max_hold, "history": history, "wait_for_store": wait_for_store}
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if settings is not None and not isinstance(settings, Settings):
             raise errors.SettingsError(f"settings is {settings!r}; it must be a Settings object")

@@ -47,6 +47,7 @@ from holdfast.options import (
 )
 from holdfast.several import HoldAll
 from holdfast.stdlock import Lock
+from holdfast.stores.opening import when_ready
 from holdfast.sync_cluster import ClusterMethods
 from holdfast.sync_leases import Guarded, Hold, Lease
 
@@ -65,7 +66,8 @@ class Holdfast(ClusterMethods, BaseClient):
 
     *url* names the store; without it, ``$HOLDFAST_URL`` or a file of this user's is used. It may also be a
     ``psycopg_pool.ConnectionPool`` or an SQLAlchemy engine, which then makes the connections. Safe to share
-    between threads. Use it as a context manager, or call `close`, to release what is left.
+    between threads. Use it as a context manager, or call `close`, to release what is left. With
+    *wait_for_store* it waits so long for a database that comes up later than we do.
     """
 
     def __init__(
@@ -76,9 +78,17 @@ class Holdfast(ClusterMethods, BaseClient):
         ttl: Seconds | None = None,
         max_hold: Seconds | None = None,
         history: HistoryLevel | None = None,
+        wait_for_store: Seconds | None = None,
     ) -> None:
-        super().__init__(url, settings=settings, ttl=ttl, max_hold=max_hold, history=history)
-        self._store.open()
+        super().__init__(
+            url,
+            settings=settings,
+            ttl=ttl,
+            max_hold=max_hold,
+            history=history,
+            wait_for_store=wait_for_store,
+        )
+        when_ready(self._store.open, self.settings.wait_for_store)
 
     def hold(self, key: str, **options: Unpack[HoldOptions]) -> Hold:
         """Hold the lock for the time of a ``with`` block. Entering it raises, or means that we got the lock.

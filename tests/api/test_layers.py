@@ -56,6 +56,7 @@ SERVER_MAY_OF_STORES = {
     "default_url",
     "shown",
     "base",
+    "opening",
 }  # whichever store it is, behind its url
 
 

@@ -49,7 +49,7 @@ def at_terminal(args, keys=b"", columns=80):
 def test_ls_shows_held_locks_in_a_table(locks):
     with locks.hold("workflow:1", owner="worker-7") as lease, locks.hold("工作流", owner="b"):
         locks.acquire("free", owner="c").release()
-        head, *rows = output("ls").splitlines()
+        head, *rows = output("ls", "--state", "held").splitlines()
     assert head.split("  ")[0].strip() == "KEY"
     assert [row.split()[0] for row in rows] == ["workflow:1", "工作流"]
     assert rows[0].split()[1:3] == ["held", "worker-7"]
@@ -246,13 +246,44 @@ def test_sweep_settles_what_is_over(locks):
 
 def test_schema_is_looked_at_made_and_dropped(url, tmp_path):
     file = tmp_path / "locks.db"
-    assert "no file yet" in output("schema")
+    assert "no file yet" in not_ready("schema")
     assert not file.exists()
     assert "version 1, up to date" in output("schema", "apply")
+    assert "version 1, up to date" in output("schema", "status")
     assert "CREATE TABLE holdfast_locks" in output("schema", "print")
     assert holdfast("schema", "drop", stdin=subprocess.DEVNULL).returncode == 64
     assert "dropped 11 tables" in output("schema", "drop", "--yes")
-    assert "no holdfast tables" in output("schema", "status")
+    assert "no holdfast tables" in not_ready("schema", "status")
+
+
+def not_ready(*args):
+    done = holdfast(*args)
+    assert (done.returncode, done.stderr) == (79, "")
+    return done.stdout
+
+
+def test_the_status_of_a_server_without_tables_is_no_success(postgres_url, mariadb_url):
+    for url in (postgres_url, mariadb_url):
+        assert "no holdfast tables" in not_ready("schema", "status", url)
+        output("schema", "apply", url)
+        assert output("schema", "status", url) == "version 1, up to date\n"
+
+
+def test_ls_says_that_there_are_more_and_all_lists_them(locks):
+    with locks.hold("held"):
+        output("ls")
+        locks.acquire("free").release()
+        locks.acquire("over", ttl=0.1, renew=False, owner="me")
+        time.sleep(0.15)
+        done = holdfast("ls")
+        assert [line.split()[0] for line in done.stdout.splitlines()] == ["KEY", "held"]
+        assert done.stderr == "holdfast: there are others, which are expired or free: see --all\n"
+        assert holdfast("ls", "no such").stderr == f"holdfast: no such locks are held in {locks.url}\n"
+        keys = [line.split()[0] for line in output("ls", "--all").splitlines()]
+        assert keys == ["KEY", "free", "held", "over"]
+        assert output("ls", "--state", "held").count("\n") == 2
+        assert output("ls", "--json").count("\n") == 1
+    assert holdfast("ls", "--all", "--state", "free").returncode == 64
 
 
 def test_schema_drop_says_what_would_be_lost(locks, tmp_path):

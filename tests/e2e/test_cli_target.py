@@ -100,3 +100,37 @@ def test_ls_says_where_it_found_nothing_also_in_a_pipe(holdfast, tmp_path):
 def test_a_url_is_shown_without_its_secrets():
     assert shown("other://me:secret@db:5432/x?password=secret") == "other://db:5432/x"
     assert shown("sqlite:////home/me@work/x.db?busy_timeout=2") == "sqlite:////home/me@work/x.db"
+
+
+PLACE = "postgresql://app:secret@db.internal/app"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["ls", PLACE],
+        ["ls", "sqlite:///locks.db"],
+        ["show", PLACE],
+        ["watch", PLACE],
+        ["break", PLACE, "--reason", "x", "--yes"],
+        ["resize", PLACE, "3"],
+        ["work", "list", PLACE],
+        ["work", "offer", "job:1", PLACE],
+        ["run", PLACE, "--", "true"],
+        ["sweep", PLACE],
+        ["instances", PLACE],
+        ["show", "k", PLACE],
+    ],
+)
+def test_a_url_in_the_place_of_a_key_is_refused_with_the_fix(holdfast, args):
+    """What was meant is another store than the one that would be asked."""
+    done = holdfast(*args)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "the store is named with --url" in done.stderr
+    assert "secret" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_url_can_be_a_key_where_the_store_is_named(holdfast):
+    done = holdfast("run", "https://example.com/feed", "--url", "sqlite:///x.db", "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (0, "ran\n")

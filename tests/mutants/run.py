@@ -34,6 +34,7 @@ from tests.mutants.planting import CannotPlant, copy, plant, planted
 from tests.mutants.rules import RULES_MUTANTS, RULES_MUTANTS_ON_SERVERS
 from tests.mutants.servers import SERVER_MUTANTS
 from tests.mutants.serving import SERVING_MUTANTS, SERVING_MUTANTS_ON_SERVERS
+from tests.mutants.shell import SHELL_MUTANTS, SHELL_MUTANTS_ON_SERVERS
 from tests.servers.binaries import PACKAGES, find
 
 LOCAL_MUTANTS = (
@@ -44,6 +45,7 @@ LOCAL_MUTANTS = (
     + CLUSTER_MUTANTS
     + SERVING_MUTANTS
     + FOUND_MUTANTS
+    + SHELL_MUTANTS
 )
 REMOTE_MUTANTS = (
     RULES_MUTANTS_ON_SERVERS
@@ -51,6 +53,7 @@ REMOTE_MUTANTS = (
     + CLUSTER_MUTANTS_ON_SERVERS
     + SERVING_MUTANTS_ON_SERVERS
     + FOUND_MUTANTS_ON_SERVERS
+    + SHELL_MUTANTS_ON_SERVERS
 )
 SERVERS = ("postgres", "mariadbd")
 TESTED, LAYERS, PART = "--tested", "--layers", "--part="

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from holdfast import __version__, errors
 from holdfast.cli import (
     breaking,
+    completion,
     demo,
     doctor,
+    every,
     instances,
     ls,
     resize,
@@ -27,9 +29,12 @@ from holdfast.cli import (
 from holdfast.cli.interrupts import Interrupted
 from holdfast.cli.options import USAGE, Parser, add_url
 from holdfast.cli.output import report_log, say
+from holdfast.cli.splitting import split
+from holdfast.cli.target import refuse_url
 
 COMMANDS = (
     run,
+    every,
     ls,
     show,
     watch,
@@ -43,6 +48,7 @@ COMMANDS = (
     token,
     doctor,
     demo,
+    completion,
 )
 BROKEN_PIPE = 141  # as a shell would show a program that SIGPIPE ended
 
@@ -57,6 +63,7 @@ yours.
 EPILOG = """\
 examples:
   holdfast run nightly-report -- ./report.sh   run it under the lock
+  holdfast every '*/5 * * * *' -- ./poll.sh    run it once a tick, on one node
   holdfast ls                                  who holds what
   holdfast show nightly-report                 one lock, its queue, its history
   holdfast watch 'pull:*'                      what happens, as it happens
@@ -88,12 +95,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # not every terminal can show every key or owner
         sys.stdout.reconfigure(errors="replace")
     try:
-        given, guarded = run.split(sys.argv[1:] if argv is None else list(argv))
         parser = make_parser()
+        given, guarded = split(sys.argv[1:] if argv is None else list(argv), parser)
         args = parser.parse_args(given)
         if "call" not in args:
             parser.print_help()
             return USAGE
+        refuse_url(args)
         args.guarded = guarded
         code: int = args.call(args)
         sys.stdout.flush()

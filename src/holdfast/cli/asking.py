@@ -10,6 +10,7 @@ from holdfast import errors, identity
 from holdfast.core.requests import Request
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
+from holdfast.stores.opening import when_ready
 
 A = TypeVar("A")
 
@@ -20,12 +21,13 @@ PAUSE = 0.2
 class Asking:
     """A store that is open for as long as it is asked."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, patience: float = 0.0) -> None:
+        self._patience = patience
         self._store = open_store(url, StoreOptions(identity.new_client()))
 
     def __enter__(self) -> Asking:
         try:
-            self._store.open()
+            when_ready(self._store.open, self._patience)
         except BaseException:
             self._store.close()
             raise
@@ -54,7 +56,7 @@ class Asking:
             time.sleep(PAUSE)
 
 
-def ask(url: str, request: Request[A]) -> A:
+def ask(url: str, request: Request[A], patience: float = 0.0) -> A:
     """Ask for one thing."""
-    with Asking(url) as asking:
+    with Asking(url, patience) as asking:
         return asking.ask(request)

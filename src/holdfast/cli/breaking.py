@@ -6,7 +6,7 @@ import argparse
 import json
 
 from holdfast import errors
-from holdfast.cli.options import Commands, add_by, add_json, add_url, confirm, me
+from holdfast.cli.options import Commands, add_by, add_json, add_url, confirm, me, patience
 from holdfast.cli.output import clean, duration_text, holders_of, say
 from holdfast.cli.target import existing
 from holdfast.core import keys
@@ -59,7 +59,7 @@ def call(args: argparse.Namespace) -> int:
     key = keys.validate(args.key)
     if not args.reason.strip():
         raise errors.SettingsError("the reason is empty; somebody will want to know it")
-    with Holdfast(existing(args)) as locks:
+    with Holdfast(existing(args), wait_for_store=patience(args)) as locks:
         newest, tokens = 0, [args.token]
         if args.token is None or not args.yes:
             view = locks.inspect(key)

@@ -29,7 +29,7 @@ from holdfast.core.requests import (
     Withdraw,
 )
 from holdfast.stores import open_store, open_tables
-from holdfast.stores.base import Store, StoreOptions
+from holdfast.stores.base import UP_TO_DATE, Store, StoreOptions
 
 ROUND_TRIPS = 20
 SIGNAL_WITHIN = 3.0  # seconds; a heartbeat comes sooner
@@ -96,7 +96,7 @@ class Checkup:
         except errors.StoreError as error:
             yield Finding("schema", False, str(error), advice(error))
             return
-        good = text.endswith("up to date")
+        good = text.endswith(UP_TO_DATE)
         yield Finding("schema", good, text, "" if good else "holdfast schema apply URL")
 
     def _session(self, store: Store) -> Iterator[Finding]:

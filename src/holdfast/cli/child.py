@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from holdfast.cli import guardian
+from holdfast.cli import guardian, reaping
 from holdfast.errors import LeaseLost
 
 
@@ -54,14 +54,25 @@ Events = queue.SimpleQueue[Event]
 
 
 class Child:
-    """See the module. What happens to the command is *put* as events, from a thread."""
+    """See the module. What happens to the command is *put* as events, from a thread.
+
+    Without a *terminal* the command reads nothing, and what is typed there is for us.
+    """
 
     def __init__(
-        self, command: Sequence[str], env: Mapping[str, str], *, grace: float, until: float, put: Put
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        grace: float,
+        until: float,
+        put: Put,
+        terminal: bool = True,
     ) -> None:
         self._grace = grace
-        self._terminal = _own_terminal()
-        self._guardian = subprocess.Popen(  # noqa: S603
+        self._terminal = _own_terminal() if terminal else None
+        stdin = None if terminal else subprocess.DEVNULL
+        self._guardian = reaping.start(
             [sys.executable, "-I", "-S", guardian.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -73,7 +84,7 @@ class Child:
         self._pipe = self._guardian.stdin
         os.set_blocking(self._pipe.fileno(), False)  # we do not wait for a guardian that hangs
         try:
-            self._process = subprocess.Popen(command, env=env, process_group=0)  # noqa: S603
+            self._process = reaping.start(command, env=env, process_group=0, stdin=stdin)
         except BaseException:
             self._dismiss_guardian()
             raise
@@ -131,6 +142,7 @@ class Child:
                 self._put(Stopped(number))
         code = os.waitstatus_to_exitcode(status)
         self._process.returncode = code
+        reaping.forget(pid)
         self._put(Ended(128 - code if code < 0 else code))
 
     def _tell_guardian(self, line: bytes) -> None:
@@ -140,6 +152,7 @@ class Child:
     def _dismiss_guardian(self) -> None:
         self._pipe.close()
         self._guardian.wait()
+        reaping.forget(self._guardian.pid)
 
 
 def _own_terminal() -> int | None:

@@ -6,11 +6,13 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 from holdfast import errors
+from holdfast.cli.asking import Asking
 from holdfast.cli.checkup import Checkup, Finding
 from holdfast.cli.checkup_cluster import look_at_cluster
-from holdfast.cli.options import Commands, add_json, add_url, url_of
+from holdfast.cli.options import Commands, add_json, add_url, patience, url_of
 from holdfast.cli.output import DIM, GREEN, RED, YELLOW, clean, count, has_colours, paint
 from holdfast.cli.target import existing
 from holdfast.cli.target import shown as shown_url
@@ -71,6 +73,9 @@ def call(args: argparse.Namespace) -> int:
     url = existing(args)
     if not args.json:
         print(f"{clean(shown_url(url))}")
+    if patience(args):
+        with suppress(errors.HoldfastError), Asking(url, patience(args)):
+            pass  # it is ready; if it is not even now, that is found below
     bad = remarks = 0
     marks = _marks()
     for finding in _findings(url, args.prefix):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from holdfast.cli.asking import Asking
 from holdfast.cli.columns import Layout, print_table
-from holdfast.cli.options import Commands, add_json, add_url
+from holdfast.cli.options import Commands, add_json, add_url, patience
 from holdfast.cli.output import DIM, GREEN, RED, YELLOW, clean, count, duration_text, say
 from holdfast.cli.target import existing, is_default, is_missing, shown, target
 from holdfast.core.cluster import InstanceView, ListInstances
@@ -65,7 +65,7 @@ def call(args: argparse.Namespace) -> int:
     url = target(args) if is_default(args) else existing(args)
     found: list[InstanceView] = []
     if not is_missing(url):  # the user's own file, which the first lock makes
-        with Asking(url) as asking:
+        with Asking(url, patience(args)) as asking:
             found = list(instances(asking))
     wanted = [each for each in found if args.all or each.state not in GONE or _has_left_work(each)]
     if args.json:

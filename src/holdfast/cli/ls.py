@@ -6,17 +6,22 @@ import argparse
 import json
 
 from holdfast.cli.columns import Layout, print_table
-from holdfast.cli.options import Commands, add_json, add_url
+from holdfast.cli.options import Commands, add_json, add_url, patience
 from holdfast.cli.output import DIM, GREEN, YELLOW, clean, duration_text, say
 from holdfast.cli.target import existing, is_default, is_missing, shown, target
 from holdfast.core.data import as_dict
-from holdfast.core.requests import LockView
+from holdfast.core.requests import LockState, LockView
 from holdfast.sync import Holdfast
 
 DESCRIPTION = """\
 List the locks of a store in the order of their keys: who holds them, for how
 long, when the lease ends unless it is renewed, and how many wait. A lock that
-several may hold together is marked, and the first of them is shown.
+several may hold together is marked, and the first of them is shown; 'show' has
+all of them.
+
+Locks that nobody holds are left out, and a line says so: those that are free,
+and will be forgotten an hour or so after their last use, and those whose lease
+ran out and that nobody has asked for since. With --all they are listed, too.
 """
 
 LAYOUT = Layout(
@@ -39,10 +44,11 @@ def add(commands: Commands) -> None:
     parser.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="only keys that begin so")
     parser.add_argument("--owner", metavar="OWNER", help="only locks of this owner")
     parser.add_argument("--type", metavar="TYPE", help="only keys of this type, i.e. beginning with TYPE:")
-    parser.add_argument(
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true", help="also those that nobody holds")
+    which.add_argument(
         "--state",
         choices=("held", "expired", "free", "all"),
-        default="held",
         metavar="STATE",
         help="held (the default), expired, free or all",
     )
@@ -53,11 +59,13 @@ def add(commands: Commands) -> None:
 
 def call(args: argparse.Namespace) -> int:
     """Print the locks."""
+    only_held = args.state is None and not args.all
+    args.state = args.state or ("all" if args.all else "held")
     url = target(args) if is_default(args) else existing(args)
     if is_missing(url):  # the user's own file, which the first lock makes
         _print_nothing(args, url)
         return 0
-    with Holdfast(url) as locks:
+    with Holdfast(url, wait_for_store=patience(args)) as locks:
         state = None if args.state == "all" else args.state
         views = locks.list(args.prefix, owner=args.owner, type=args.type, state=state)
         if args.json:
@@ -67,7 +75,20 @@ def call(args: argparse.Namespace) -> int:
             print_table(LAYOUT, [_row(view) for view in found], [STYLES[view.state] for view in found], 1)
         else:
             _print_nothing(args, url)
+        if only_held and not args.json:
+            _say_what_is_left_out(args, locks)
     return 0
+
+
+def _say_what_is_left_out(args: argparse.Namespace, locks: Holdfast) -> None:
+    others: tuple[LockState, ...] = ("expired", "free")
+    there = [
+        state
+        for state in others
+        if next(iter(locks.list(args.prefix, owner=args.owner, type=args.type, state=state)), None)
+    ]
+    if there:
+        say(f"there are others, which are {' or '.join(there)}: see --all")
 
 
 def as_json(view: LockView) -> dict[str, object]:

@@ -12,7 +12,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast import errors
-from holdfast.stores import address_of
+from holdfast.stores import SCHEMES, address_of
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
@@ -39,6 +39,8 @@ class Parser(argparse.ArgumentParser):
         if self.rest and not any(word.startswith("-") for word in unknown):
             setattr(found, self.rest, [*getattr(found, self.rest), *unknown])
             unknown = []
+        if any(is_url(word) for word in unknown):
+            self.error(f"the store is named with --url: {self.prog} --url URL")
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
@@ -56,6 +58,13 @@ def add_url(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="the store, e.g. sqlite:////var/lib/app/locks.db or postgresql://host/database"
         " (default: $HOLDFAST_URL, or a file of yours)",
+    )
+    parser.add_argument(
+        "--wait-for-store",
+        type=duration,
+        default=argparse.SUPPRESS,
+        metavar="S",
+        help="how long to wait for a store that is not ready yet (default: 0)",
     )
 
 
@@ -83,12 +92,28 @@ def url_of(args: argparse.Namespace) -> str | None:
     return address_of(getattr(args, "url", None))  # type: ignore[no-any-return]
 
 
+def patience(args: argparse.Namespace) -> float:
+    """Return how long to wait for a store that is not ready yet."""
+    return getattr(args, "wait_for_store", 0.0)
+
+
+def is_url(text: str) -> bool:
+    """Tell whether *text* looks like the url of a store. There are keys that do; but rarely."""
+    scheme, mark, _ = text.partition("://")
+    return bool(mark) and scheme.lower().partition("+")[0] in SCHEMES
+
+
 def duration(text: str) -> float:
     """Read seconds: ``2``, ``0.5``, ``500ms``, ``30s``, ``5m``, ``1h``."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 2, 0.5, 30s, 5m or 1h")
     return float(match[1]) * _UNITS[match[2]]
+
+
+def is_duration(text: str) -> bool:
+    """Tell whether *text* can be read by `duration`."""
+    return _DURATION.fullmatch(text) is not None
 
 
 def confirm(question: str, *, yes: bool) -> bool:

@@ -128,6 +128,10 @@ def event_text(event: Event) -> str:
     return text
 
 
+class SaidAlready(Exception):
+    """Something went wrong, and the person at the terminal was told so."""
+
+
 class _Reporter(logging.Handler):
     """Shows what the library logs: once, however often it happens in a row. Losses the commands tell."""
 
@@ -135,7 +139,9 @@ class _Reporter(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        lost = isinstance(record.args, tuple) and any(isinstance(arg, LeaseLost) for arg in record.args)
+        lost = isinstance(record.args, tuple) and any(
+            isinstance(arg, LeaseLost | SaidAlready) for arg in record.args
+        )
         if not lost and text != self._last:
             self._last = text
             say(text)

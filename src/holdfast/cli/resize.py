@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from holdfast.cli.options import Commands, add_by, add_json, add_url, me
+from holdfast.cli.options import Commands, add_by, add_json, add_url, me, patience
 from holdfast.cli.output import count
 from holdfast.cli.target import target
 from holdfast.core import keys
@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
 def call(args: argparse.Namespace) -> int:
     """Set the number, and say what it was."""
     key = keys.validate(args.key)
-    with Holdfast(target(args)) as locks:
+    with Holdfast(target(args), wait_for_store=patience(args)) as locks:
         resized = locks.resize(key, args.permits, by=args.by or me())
     if args.json:
         print(json.dumps({"key": key, **as_dict(resized)}))

@@ -5,27 +5,39 @@ from __future__ import annotations
 import argparse
 
 from holdfast import errors
-from holdfast.cli.options import Commands, add_url, confirm, url_of
+from holdfast.cli.options import Commands, add_url, confirm, patience, url_of
 from holdfast.cli.output import count, say
 from holdfast.cli.target import shown
 from holdfast.identity import new_client
 from holdfast.stores import default_url, open_tables
-from holdfast.stores.base import StoreOptions
+from holdfast.stores.base import UP_TO_DATE, StoreOptions
+from holdfast.stores.opening import when_ready
 
 DESCRIPTION = """\
 Look at the tables that holdfast keeps in a store, or change them.
 
-  status   say which version they have (the default)
-  print    print the SQL that makes them
-  apply    make them, or bring them up to this release's version
-  drop     remove them, with all locks, queues and history in them
+  status       say which version they have (the default); the exit code is 79
+               unless they are there, and up to date
+  print        print the SQL that makes them
+  apply        make them, or bring them up to this release's version
+  grants ROLE  print the SQL that lets ROLE use them, and no more than that
+  drop         remove them, with all locks, queues and history in them
 
 On SQLite 'apply' is for those who like to be explicit: every client does it
 when it connects. On a server it has to be done once, by somebody who may
-create tables; the clients then need no such right.
+create tables; the clients then need no such right, but what 'grants' prints.
+'apply --grant ROLE' does both.
 """
 
+EPILOG = """\
+examples:
+  holdfast schema apply --grant app postgresql://owner@db.internal/app
+  holdfast schema grants 'app@10.%' mysql://owner@db.internal/app
+"""
+
+ACTIONS = ("status", "print", "apply", "grants", "drop")
 REFUSED = 1
+NOT_READY = errors.CODES[errors.SchemaMismatch][0]
 
 
 def add(commands: Commands) -> None:
@@ -33,18 +45,28 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "schema",
         help="look at the store's tables, make or drop them",
-        usage="holdfast schema [status|print|apply|drop] [URL] [options]",
+        usage="holdfast schema [status|print|apply|grants ROLE|drop] [URL] [options]",
         description=DESCRIPTION,
+        epilog=EPILOG,
     )
     parser.add_argument(
         "action",
         nargs="?",
-        choices=("status", "print", "apply", "drop"),
+        choices=ACTIONS,
         default="status",
         metavar="ACTION",
-        help="status, print, apply or drop",
+        help="status, print, apply, grants or drop",
     )
-    parser.add_argument("store", nargs="?", metavar="URL", help="where the locks are kept, as with --url")
+    parser.add_argument(
+        "words", nargs="*", default=[], metavar="URL", help="where the locks are kept, as with --url"
+    )
+    parser.rest = "words"  # type: ignore[attr-defined]
+    parser.add_argument(
+        "--grant", metavar="ROLE", help="apply: let this role use them; on MySQL USER, or USER@HOST"
+    )
+    parser.add_argument(
+        "--server", action="store_true", help="grants, --grant: also what the role of a lock server needs"
+    )
     parser.add_argument("--yes", action="store_true", help="drop without asking")
     add_url(parser)
     parser.set_defaults(call=call)
@@ -52,24 +74,47 @@ def add(commands: Commands) -> None:
 
 def call(args: argparse.Namespace) -> int:
     """Do what was asked for."""
-    given = url_of(args)
-    if args.store is not None:
-        if given is not None and given != args.store:
-            raise errors.SettingsError("give the url once, not twice")
-        given = args.store
-    url = default_url() if given is None else given
+    if args.grant is not None and args.action != "apply":
+        raise errors.SettingsError("--grant is for 'holdfast schema apply'")
+    if args.server and args.action != "grants" and args.grant is None:
+        raise errors.SettingsError("--server is for 'holdfast schema grants ROLE' and 'apply --grant ROLE'")
+    url, role = _words(args)
     schema = open_tables(url, StoreOptions(new_client()))
     if args.action == "print":
         print(schema.script(), end="")
         return 0
+    if role is not None:
+        granted = schema.grants(role, serving=args.server)  # complains before anything is done
+    if args.action == "grants":
+        print(granted, end="")
+        return 0
     if args.action == "apply":
-        schema.apply()
+        when_ready(schema.apply, patience(args))
+        if role is not None:
+            schema.grant(role, serving=args.server)
+            say(f"{role} may use them")
     elif args.action == "drop":
-        held = f"{count(schema.held(), 'lock')} held now"
+        held = f"{count(when_ready(schema.held, patience(args)), 'lock')} held now"
         question = f"drop all holdfast tables of {shown(url)}, with {held}?"
         if not confirm(question, yes=args.yes):
             say("nothing was done")
             return REFUSED
         print(f"dropped {count(schema.drop(), 'table')}")
-    print(schema.status())
-    return 0
+    status = when_ready(schema.status, patience(args))
+    print(status)
+    return NOT_READY if args.action == "status" and not status.endswith(UP_TO_DATE) else 0
+
+
+def _words(args: argparse.Namespace) -> tuple[str, str | None]:
+    """Return the url, and the role if one is named."""
+    words: list[str] = list(args.words)
+    role: str | None = args.grant
+    if args.action == "grants":
+        if not words or "://" in words[0]:
+            raise errors.SettingsError("to whom? Write 'holdfast schema grants ROLE URL'")
+        role = words.pop(0)
+    given = url_of(args)
+    if len({*words, *([] if given is None else [given])}) > 1:
+        raise errors.SettingsError("give the url once, not twice")
+    url = words[0] if words else given
+    return default_url() if url is None else url, role

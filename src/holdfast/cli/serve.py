@@ -104,7 +104,14 @@ def _flags(args: argparse.Namespace) -> dict[str, Any]:
         name: given[name]
         for name in (
             *("host", "port", "tls_cert", "tls_key", "tls_client_ca", "auth", "history", "most_history"),
-            *("log_format", "log_level", "drain", "sweep_every", "insecure_no_authentication"),
+            *(
+                "log_format",
+                "log_level",
+                "drain",
+                "sweep_every",
+                "wait_for_store",
+                "insecure_no_authentication",
+            ),
         )
         if name in given
     }

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 from holdfast import __version__
+from holdfast.cli.interrupts import Interrupts
 from holdfast.cli.output import BOLD, YELLOW, clean, has_colours, paint
 from holdfast.server.main import Server, make_room
 from holdfast.server.operating.logs import ServerLog
@@ -37,7 +38,8 @@ def serve(settings: ServerSettings, ready: Callable[[Server], None] | None = Non
 
     log.install()
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        # Until the server hears signals itself: as process 1 of a container we would not end by them.
+        with Interrupts(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(live())
     finally:
         log.close()

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from holdfast.cli.ls import STYLES, state_text
-from holdfast.cli.options import Commands, add_json, add_url
+from holdfast.cli.options import Commands, add_json, add_url, patience
 from holdfast.cli.output import (
     BOLD,
     DIM,
@@ -59,7 +59,7 @@ def add(commands: Commands) -> None:
 
 def call(args: argparse.Namespace) -> int:
     """Print the lock; 1 if there is none."""
-    with Holdfast(existing(args)) as locks:
+    with Holdfast(existing(args), wait_for_store=patience(args)) as locks:
         view = locks.inspect(keys.validate(args.key))
         events = locks.history(args.key, limit=args.limit)
     if view is None and not events:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from holdfast.cli.options import Commands, add_json, add_url
+from holdfast.cli.options import Commands, add_json, add_url, patience
 from holdfast.cli.output import count
 from holdfast.cli.target import target
 from holdfast.core.data import as_dict
@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
 
 def call(args: argparse.Namespace) -> int:
     """Sweep, and print the totals."""
-    with Holdfast(target(args)) as locks:
+    with Holdfast(target(args), wait_for_store=patience(args)) as locks:
         swept = locks.sweep(limit=args.limit)
     counts = as_dict(swept)
     del counts["after"]

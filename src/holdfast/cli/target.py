@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from holdfast import errors, identity
-from holdfast.cli.options import url_of
+from holdfast.cli.options import is_url, url_of
 from holdfast.stores import default_url
 from holdfast.stores.base import StoreOptions
 
@@ -70,6 +70,20 @@ def existing(args: argparse.Namespace) -> str:
     if is_missing(url):
         raise errors.StoreMisconfigured(f"{sqlite_path(url)} does not exist; nothing was ever locked there")
     return url
+
+
+def refuse_url(args: argparse.Namespace) -> None:
+    """Complain about a url in the place of a key: the answer would be about another store than was meant."""
+    if url_of(args) is not None:  # then it is a key: both are named
+        return
+    for name in ("key", "prefix", "pattern", "keys"):
+        given = getattr(args, name, None) or ()
+        for text in (given,) if isinstance(given, str) else given:
+            if is_url(text):
+                raise errors.SettingsError(
+                    f"{shown(text)} is where a key is expected; the store is named with --url: --url URL."
+                    " If it is a key, name both"
+                )
 
 
 def shown(url: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.cli.asking import ask
-from holdfast.cli.options import Commands, add_json, add_url
+from holdfast.cli.options import Commands, add_json, add_url, patience
 from holdfast.cli.output import clean, duration_text, moment_text, say, table
 from holdfast.cli.target import existing, target
 from holdfast.core.access import MOST_RIGHTS, AccessToken, GrantAccess, ListAccess, RevokeAccess, new_right
@@ -107,7 +107,7 @@ def _create(args: argparse.Namespace) -> int:
     if len(rights) > MOST_RIGHTS:
         raise errors.SettingsError(f"{len(rights)} rights are given; one token has at most {MOST_RIGHTS}")
     id, secret, digest = new_secret()
-    made = ask(target(args), GrantAccess(id, args.name, digest, rights, args.ttl))
+    made = ask(target(args), GrantAccess(id, args.name, digest, rights, args.ttl), patience(args))
     if args.json:
         print(json.dumps({**_public(made), "token": secret}))
         return 0
@@ -121,7 +121,9 @@ def _create(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    tokens = sorted(ask(existing(args), ListAccess()), key=lambda token: (token.name, token.created_at))
+    tokens = sorted(
+        ask(existing(args), ListAccess(), patience(args)), key=lambda token: (token.name, token.created_at)
+    )
     if args.json:
         for token in tokens:
             print(json.dumps(_public(token)))
@@ -141,7 +143,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _revoke(args: argparse.Namespace) -> int:
     url = existing(args)
-    gone = ask(url, RevokeAccess(args.name))
+    gone = ask(url, RevokeAccess(args.name), patience(args))
     if gone is None:
         say(f"there is no access token with the id {clean(args.name)!r}: see 'holdfast token list'")
         return NOT_FOUND

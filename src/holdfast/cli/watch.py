@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from holdfast.cli.options import Commands, add_json, add_url, duration
+from holdfast.cli.options import Commands, add_json, add_url, duration, patience
 from holdfast.cli.output import DIM, RED, YELLOW, clean, event_text, has_colours, moment_text, paint
 from holdfast.cli.target import existing
 from holdfast.core.data import as_dict
@@ -73,7 +73,7 @@ def add(commands: Commands) -> None:
 def call(args: argparse.Namespace) -> int:
     """Print the events until the timeout, or for ever."""
     colours = has_colours(sys.stdout)
-    with Holdfast(existing(args)) as locks:
+    with Holdfast(existing(args), wait_for_store=patience(args)) as locks:
         for event in locks.watch(args.pattern, after=args.after, timeout=args.timeout):
             print(json.dumps(as_dict(event)) if args.json else _line(event, colours=colours), flush=True)
     return 0

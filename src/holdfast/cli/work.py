@@ -8,7 +8,7 @@ import json
 from holdfast import errors
 from holdfast.cli import workview
 from holdfast.cli.asking import Asking
-from holdfast.cli.options import Commands, add_json, add_url, confirm, duration, me
+from holdfast.cli.options import Commands, add_json, add_url, confirm, duration, me, patience
 from holdfast.cli.output import count, duration_text, say
 from holdfast.cli.target import existing, is_default, is_missing, target
 from holdfast.core import keys
@@ -138,7 +138,7 @@ def _list(args: argparse.Namespace) -> int:
         if not args.json:
             workview.print_nothing(url, such=state, prefix=prefix)
         return 0
-    with Asking(url) as asking:
+    with Asking(url, patience(args)) as asking:
         works = workview.find(asking, prefix, state, args.instance)
         if args.json:
             workview.print_json(works, args.limit)
@@ -149,7 +149,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     key = keys.validate(args.keys[0])
-    with Asking(existing(args)) as asking:
+    with Asking(existing(args), patience(args)) as asking:
         work = asking.ask(InspectWork(key))
         if work is None:
             return _unknown(key)
@@ -170,7 +170,7 @@ def _offer(args: argparse.Namespace) -> int:
     data = "null" if args.data is None else _json(args.data)
     tries, delay = _tries(args.max_tries), args.delay or 0.0
     works = [OfferedWork(keys.validate(key), data, tries or 0, delay) for key in dict.fromkeys(args.keys)]
-    with Asking(target(args)) as asking:
+    with Asking(target(args), patience(args)) as asking:
         for work, state, new in _offered(asking, works, again=False):
             if args.json:
                 print(json.dumps({"key": work.key, "state": state, "new": new}))
@@ -188,7 +188,7 @@ def _retry(args: argparse.Namespace) -> int:
     data = None if args.data is None else _json(args.data)
     tries, delay = _tries(args.max_tries), args.delay or 0.0
     code = 0
-    with Asking(existing(args)) as asking:
+    with Asking(existing(args), patience(args)) as asking:
         known: list[WorkView] = []
         for key in dict.fromkeys(args.keys):
             if key.endswith("*"):
@@ -231,7 +231,7 @@ def _offered(asking: Asking, works: list[OfferedWork], *, again: bool) -> list[t
 
 def _forget(args: argparse.Namespace) -> int:
     wanted = [keys.validate(key) for key in dict.fromkeys(args.keys)]
-    with Asking(existing(args)) as asking:
+    with Asking(existing(args), patience(args)) as asking:
         which = repr(wanted[0]) if len(wanted) == 1 else f"{count(len(wanted), 'piece')} of work"
         if not confirm(
             f"forget {which}, with data and result? Then it can be offered as if it had never been.",

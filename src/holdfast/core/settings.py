@@ -46,9 +46,18 @@ class Settings:
     sweep_every: float | None = 300.0  # tidy the store this often while something is held
     release_timeout: float = 5.0  # how long to go on trying to release when the store fails
     backoff: Backoff = Backoff()
+    wait_for_store: float = 0.0  # how long to wait, when the client is opened, for a store that is not ready
 
     def __post_init__(self) -> None:
-        for name in ("ttl", "renew_at", "heartbeat", "claim", "patience", "release_timeout"):
+        for name in (
+            "ttl",
+            "renew_at",
+            "heartbeat",
+            "claim",
+            "patience",
+            "release_timeout",
+            "wait_for_store",
+        ):
             object.__setattr__(self, name, seconds(getattr(self, name), name))
         for name in ("margin", "max_hold", "sweep_every"):
             value = getattr(self, name)

@@ -37,6 +37,7 @@ from holdfast.log import log
 from holdfast.server.lines import Group, Line
 from holdfast.stores import open_store
 from holdfast.stores.base import READS, Store, StoreOptions, Traits
+from holdfast.stores.opening import Opening
 
 A = TypeVar("A")
 
@@ -106,12 +107,19 @@ class Backend:
         """How many requests wait for the store."""
         return sum(lane.pending for lane in self._lanes.values())
 
-    async def open(self) -> None:
-        """Connect, and have the store wake us."""
+    async def open(self, patience: float = 0.0) -> None:
+        """Connect, and have the store wake us. Wait for *patience* seconds for one that is not ready."""
         loop = asyncio.get_running_loop()
         store = open_store(self._url, StoreOptions(self._client, self._history))
         store.listen(lambda signal: _call(loop, self._dispatch, signal))
-        await asyncio.to_thread(store.open)
+        opening = Opening(patience)
+        while True:
+            try:
+                await asyncio.to_thread(store.open)
+                break
+            except StoreError as error:
+                pause = opening.pause(error)
+            await asyncio.sleep(pause)
         await asyncio.to_thread(store.be_reachable)
         self.secret = (await asyncio.to_thread(cast("Identified", store).store_id)).encode()
         self._lanes[self._history] = Lane(store, self._observer, self._wrote)

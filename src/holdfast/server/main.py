@@ -88,7 +88,7 @@ class Server:
 
             self._tls = make_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca or None)
         backend = self._backend = Backend(url, history=settings.history, observer=self.metrics)
-        await backend.open()
+        await backend.open(settings.wait_for_store)
         self.safety = check(settings, tokens=bool(await backend.ask(ListAccess())))
         app = self._app = App(settings, backend, self.metrics, self.log, required=self.safety.authentication)
         await app.open()

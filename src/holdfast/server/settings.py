@@ -100,6 +100,7 @@ class ServerSettings:
     log_level: LogLevel = "info"
     drain: float = 10.0  # how long requests may take to finish when the server is to end
     sweep_every: float = 300.0  # 0: never
+    wait_for_store: float = 0.0  # how long to wait at the start for a store that is not ready
     accept_times: bool = False  # requests may say what time it is: for tests, and set by nothing else
 
     def __post_init__(self) -> None:
@@ -112,7 +113,7 @@ class ServerSettings:
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise SettingsError(f"{name} is {getattr(self, name)!r}; it must be one of {known}")
-        for name in ("drain", "sweep_every"):
+        for name in ("drain", "sweep_every", "wait_for_store"):
             object.__setattr__(self, name, seconds(getattr(self, name), name))
         if not self.host:
             raise SettingsError("host is empty; 127.0.0.1 is this machine alone, 0.0.0.0 all networks")

@@ -25,6 +25,7 @@ _BUILT_IN = {
     "postgres": "holdfast.stores.postgres",
     "sqlite": "holdfast.stores.sqlite",
 }
+SCHEMES = frozenset(_BUILT_IN)
 
 
 def default_url() -> str:

@@ -17,6 +17,8 @@ from holdfast.core.events import HistoryLevel
 from holdfast.core.requests import MOST_SHOWN, Client, History, Inspect, List, Request, Signal, Watch
 
 A = TypeVar("A")
+E = TypeVar("E", bound=errors.StoreError)
+UP_TO_DATE = "up to date"  # how the status of tables ends if nothing is to be done about them
 Listener = Callable[[Signal], None]
 
 # Has something awaited in the task that a thread works for, and returns what came of it.
@@ -132,7 +134,7 @@ class Tables(Protocol):
     """The tables of a store, for those who look after them."""
 
     def status(self) -> str:
-        """Return the version in words."""
+        """Return the version in words; they end with `UP_TO_DATE` if it is this release's."""
 
     def script(self) -> str:
         """Return the SQL that makes them."""
@@ -140,11 +142,28 @@ class Tables(Protocol):
     def apply(self) -> None:
         """Make them, or bring them up to this release's version."""
 
+    def grants(self, role: str, *, serving: bool) -> str:
+        """Return the SQL that lets *role* use them, for a lock server if *serving*. Asks nobody."""
+
+    def grant(self, role: str, *, serving: bool) -> None:
+        """Let *role* use them."""
+
     def held(self) -> int:
         """Return how many locks are held, as far as there are tables."""
 
     def drop(self) -> int:
         """Remove the tables; return how many there were."""
+
+
+def not_made_yet(error: E) -> E:
+    """Mark an error: somebody may be about to make what is missing. See `holdfast.stores.opening`."""
+    error.__dict__["_not_made_yet"] = True
+    return error
+
+
+def is_not_made_yet(error: errors.StoreError) -> bool:
+    """Tell whether it was marked."""
+    return "_not_made_yet" in error.__dict__
 
 
 def micros(seconds: float) -> int:

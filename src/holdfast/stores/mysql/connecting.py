@@ -67,7 +67,7 @@ _VERSION = re.compile(r"(?:5\.5\.5-)?(\d+)\.(\d+)")  # MariaDB hides behind an o
 def by_url(url: str) -> Callable[[float], Any]:
     """Return what connects to ``mysql://user:password@host:port/database``."""
     parts = urlsplit(url)
-    database = unquote(parts.path.strip("/"))
+    database = database_of(url)
     if not database:
         raise errors.SettingsError("the url names no database; write mysql://user@host/database")
     options: dict[str, Any] = {}
@@ -105,6 +105,11 @@ def by_url(url: str) -> Callable[[float], Any]:
         )
 
     return connect
+
+
+def database_of(url: str) -> str:
+    """Return the name of the database that a url names."""
+    return unquote(urlsplit(url).path.strip("/"))
 
 
 def by_engine(engine: Any) -> Callable[[float], Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast import errors
+from holdfast.stores.base import not_made_yet
 from holdfast.stores.sql.session import Conflict, RowLocked
 
 
@@ -12,9 +13,12 @@ class Interrupted(errors.StoreUnavailable):
 
 LOST = (0, 2006, 2013, 2055)  # the driver's own: there is no line any more
 NOT_OWNER = 1095  # of a KILL
+MISSING = (1044, 1046, 1049, 1142, 1143, 1146, 1227, 1370)  # database, rights, tables
 READ_ONLY = (1290, 1836, 1792, 3100)
 # Behind these the server closes the line, and whether it has committed before is not for us to guess.
 CLOSING = (1053, 1080, 1152, 1158, 1159, 1160, 1161, 1180, 1927, 3169, 4031)
+
+_GRANTS = "what to grant to a client is printed by: holdfast schema grants ACCOUNT URL"
 
 _MEANINGS: tuple[tuple[tuple[int, ...], type[errors.StoreError], str], ...] = (
     # Deadlocks, of rows and of named locks; the row has changed since.
@@ -37,15 +41,20 @@ _MEANINGS: tuple[tuple[tuple[int, ...], type[errors.StoreError], str], ...] = (
     ((1021, 1114, 1026), errors.StoreUnavailable, "the server's disk is full; free some space"),
     ((1129, 1047), errors.StoreUnavailable, "the server accepts nothing from here now"),
     (
-        (1045, 1044, 1698, 1130, 1524, 2059, 2061, 3118, 3159, 1862, 1820),
+        (1045, 1698, 1130, 1524, 2059, 2061, 3118, 3159, 1862, 1820),
         errors.StoreMisconfigured,
         "the server refuses the user or the password; check the url",
+    ),
+    (
+        (1044,),
+        errors.StoreMisconfigured,
+        f"the account has no rights in this database, or there is none of that name; {_GRANTS}",
     ),
     ((1049, 1046), errors.StoreMisconfigured, "there is no such database; create it, or check the url"),
     (
         (1142, 1143, 1227, 1370),
         errors.StoreMisconfigured,
-        "the user lacks a privilege; grant what docs/howto/mysql.md lists",
+        f"the account lacks a privilege; {_GRANTS}",
     ),
     ((1665,), errors.StoreMisconfigured, "the binary log needs binlog_format = ROW or MIXED"),
     ((1146,), errors.SchemaMismatch, "holdfast's tables are missing; run: holdfast schema apply URL"),
@@ -64,7 +73,8 @@ def translate(number: int, message: str) -> errors.StoreError:
     kind, meaning = _BY_NUMBER.get(
         number, (errors.StoreError, "the server answered with an error that holdfast does not expect")
     )
-    return kind(f"MySQL: {meaning} ({number}: {message})")
+    error = kind(f"MySQL: {meaning} ({number}: {message})")
+    return not_made_yet(error) if number in MISSING else error
 
 
 def lost(message: str, *, unknown: bool) -> errors.StoreError:

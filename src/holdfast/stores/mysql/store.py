@@ -24,7 +24,17 @@ try:
 except ImportError as error:
     raise errors.StoreMisconfigured("mysql:// needs PyMySQL: pip install 'holdfast[mysql]'") from error
 
-from holdfast.stores.mysql import calling, claiming, connecting, failing, galera, partitions, pinning, schema
+from holdfast.stores.mysql import (
+    calling,
+    claiming,
+    connecting,
+    failing,
+    galera,
+    granting,
+    partitions,
+    pinning,
+    schema,
+)
 from holdfast.stores.mysql.session import MySQLSession, Statement, log_refused
 from holdfast.stores.mysql.signals import SLEEP, Doorbell
 from holdfast.stores.pool import Pool
@@ -61,9 +71,11 @@ def from_url(url: str, options: StoreOptions) -> MySQLStore:
     if server.pooler:
         raise errors.SettingsError("pooler=yes is for PostgreSQL; use a pooler that keeps sessions apart")
     connect = connecting.by_url(address)
-    return MySQLStore(
+    store = MySQLStore(
         options, server, connect, connecting.by_url(server.listen) if server.listen else connect
     )
+    store.in_database = connecting.database_of(address)
+    return store
 
 
 def from_engine(engine: Any, options: StoreOptions) -> MySQLStore:
@@ -113,7 +125,7 @@ class MySQLStore(ServerStore):
 
     def tables(self) -> ServerTables:
         """Return the tables, to look after them."""
-        return ServerTables(self, schema, self.server)
+        return ServerTables(self, schema, granting, self.server)
 
     def sql(self, name: str) -> str:
         """Return a statement for a caller's connection."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from holdfast import errors
+from holdfast.stores.base import not_made_yet
 from holdfast.stores.sql.session import Conflict, RowLocked
 
 READ_ONLY = "25006"
+MISSING = ("3D000", "3F000", "42P01", "42501")  # database, schema, tables, rights
 
 # The first entry that a state begins with decides. Whenever the server sends an error, it has rolled back. So
 # nothing here is unknown: that is only a line that breaks, or an answer that does not come.
@@ -43,7 +45,7 @@ _MEANINGS: tuple[tuple[str, type[errors.StoreError], str], ...] = (
     (
         "42501",
         errors.StoreMisconfigured,
-        "the user lacks a privilege; grant what docs/howto/postgresql.md lists",
+        "the role lacks a privilege; what to grant a client is printed by: holdfast schema grants ROLE URL",
     ),
     ("42703", errors.SchemaMismatch, "a column is missing: the tables are of another version"),
     ("XX001", errors.StoreCorrupt, "a table is damaged; look at the server's log"),
@@ -57,7 +59,8 @@ def translate(state: str, message: str) -> errors.StoreError:
     """Return our error for one of the server's."""
     for start, kind, meaning in _MEANINGS:
         if state.startswith(start):
-            return kind(f"PostgreSQL: {meaning} ({state}: {message})")
+            error = kind(f"PostgreSQL: {meaning} ({state}: {message})")
+            return not_made_yet(error) if start in MISSING else error
     return errors.StoreError(
         f"PostgreSQL answered with an error that holdfast does not expect ({state}: {message})"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -33,7 +34,7 @@ except ImportError as error:
     ) from error
 
 from holdfast.stores.pool import Pool
-from holdfast.stores.postgres import failing, partitions, pinning, schema
+from holdfast.stores.postgres import failing, granting, partitions, pinning, schema
 from holdfast.stores.postgres.session import (
     CHANNEL,
     END,
@@ -74,7 +75,10 @@ def from_url(url: str, options: StoreOptions) -> PostgresStore:
     listen = None if server.pooler else connect
     if server.listen:
         listen = partial(_connect, server.listen, server.request_timeout)
-    return PostgresStore(options, server, connect, listen)
+    store = PostgresStore(options, server, connect, listen)
+    with suppress(psycopg.Error):  # whoever connects is told
+        store.in_database = str(conninfo_to_dict(address).get("dbname") or "")
+    return store
 
 
 def from_pool(pool: Any, options: StoreOptions) -> PostgresStore:
@@ -143,7 +147,7 @@ class PostgresStore(ServerStore):
 
     def tables(self) -> ServerTables:
         """Return the tables, to look after them."""
-        return ServerTables(self, schema, self.server)
+        return ServerTables(self, schema, granting, self.server)
 
     def sql(self, name: str) -> str:
         """Return a statement for a caller's connection."""

@@ -71,6 +71,7 @@ class ServerStore(Clustered, ABC):
 
     traits: Traits
     database: str  # as callers' connections name it
+    in_database = ""  # which of the server's, as far as a url says so
     reads_may_be_old = False
     can_unlock = False
     savepoints_may_commit = False

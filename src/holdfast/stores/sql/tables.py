@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast import errors
+from holdfast.stores.base import UP_TO_DATE, not_made_yet
 from holdfast.stores.sql.options import ServerOptions
 
 if TYPE_CHECKING:
@@ -25,13 +26,23 @@ class Schema(Protocol):
     def drop(self, session: Any, server: ServerOptions) -> int: ...
 
 
+class Granting(Protocol):
+    """What a database's own module knows about rights."""
+
+    def grants(self, server: ServerOptions, role: str, *, serving: bool, database: str) -> list[str]: ...
+
+    def grant(self, session: Any, server: ServerOptions, role: str, *, serving: bool) -> None: ...
+
+
 def check(schema: Schema, session: Any, server: ServerOptions) -> None:
     """Raise `SchemaMismatch` unless the tables are of our version."""
     found = schema.version(session, server)
     if found is None:
-        raise errors.SchemaMismatch(
-            f"the database has no holdfast tables ({server.prefix}*). Run: holdfast schema apply URL;"
-            " or put apply_schema=yes into the url"
+        raise not_made_yet(
+            errors.SchemaMismatch(
+                f"the database has no holdfast tables ({server.prefix}*) that this account can see."
+                " Run: holdfast schema apply URL; or put apply_schema=yes into the url"
+            )
         )
     if found != schema.VERSION:
         raise mismatch(found, schema.VERSION)
@@ -39,18 +50,21 @@ def check(schema: Schema, session: Any, server: ServerOptions) -> None:
 
 def mismatch(found: int, ours: int) -> errors.SchemaMismatch:
     """Return the error for tables of a version that is not ours."""
-    hint = "run: holdfast schema apply URL" if 1 <= found < ours else "use the release that made them"
-    return errors.SchemaMismatch(
+    older = 1 <= found < ours
+    hint = "run: holdfast schema apply URL" if older else "use the release that made them"
+    error = errors.SchemaMismatch(
         f"the database has holdfast tables of version {found}; this release needs {ours}: {hint}"
     )
+    return not_made_yet(error) if older else error
 
 
 class ServerTables:
     """The tables that *store* uses."""
 
-    def __init__(self, store: ServerStore, schema: Schema, server: ServerOptions) -> None:
+    def __init__(self, store: ServerStore, schema: Schema, granting: Granting, server: ServerOptions) -> None:
         self._store = store
         self._schema = schema
+        self._granting = granting
         self._server = server
 
     def status(self) -> str:
@@ -60,7 +74,7 @@ class ServerTables:
         if found is None:
             return f"no holdfast tables ({self._server.prefix}*); make them with: holdfast schema apply URL"
         if found == ours:
-            return f"version {found}, up to date"
+            return f"version {found}, {UP_TO_DATE}"
         if found < ours:
             return f"version {found}; this release needs {ours}: holdfast schema apply URL"
         return f"version {found}; this release knows {ours} at most: use a newer one"
@@ -73,6 +87,18 @@ class ServerTables:
         """Make them, or bring them up to this release's version."""
         self._store.use(lambda session: self._schema.apply(session, self._server))
 
+    def grants(self, role: str, *, serving: bool) -> str:
+        """Return the SQL that lets *role* use them. Asks nobody."""
+        found = self._granting.grants(
+            self._server, _name(role), serving=serving, database=self._store.in_database
+        )
+        return "".join(f"{statement};\n" for statement in found)
+
+    def grant(self, role: str, *, serving: bool) -> None:
+        """Let *role* use them."""
+        name = _name(role)
+        self._store.use(lambda session: self._granting.grant(session, self._server, name, serving=serving))
+
     def held(self) -> int:
         """Return how many locks are held, as far as there are tables."""
         try:
@@ -83,3 +109,9 @@ class ServerTables:
     def drop(self) -> int:
         """Remove the tables; return how many there were."""
         return self._store.use(lambda session: self._schema.drop(session, self._server))
+
+
+def _name(role: str) -> str:
+    if not role.strip() or not role.isprintable():
+        raise errors.SettingsError(f"the role is {role!r}; it must be a name")
+    return role

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from urllib.parse import quote
 
 from holdfast import errors
-from holdfast.stores.base import StoreOptions
+from holdfast.stores.base import UP_TO_DATE, StoreOptions
 from holdfast.stores.sqlite.database import SCHEMA, SQL, VERSION
 from holdfast.stores.sqlite.store import from_url
 
@@ -39,8 +39,19 @@ class SQLiteTables:
             found = connection.execute(SQL.schema_version).fetchone()
         version = found[0] if found else None
         if version == VERSION:
-            return f"{self.path}: version {version}, up to date"
+            return f"{self.path}: version {version}, {UP_TO_DATE}"
         return f"{self.path}: version {version}; this release has {VERSION}"
+
+    def grants(self, role: str, *, serving: bool) -> str:
+        """Refuse: who may read and write the file may use the locks."""
+        raise errors.SettingsError(
+            f"{self.path} is a file, and files have no roles: let {role!r} read and write it and its folder,"
+            " by owner, group and mode (chmod g+rwX)"
+        )
+
+    def grant(self, role: str, *, serving: bool) -> None:
+        """Refuse."""
+        self.grants(role, serving=serving)
 
     def held(self) -> int:
         """Return how many locks are held, as far as there are tables."""
