@@ -37,7 +37,7 @@ class AsyncOperation(BaseOperation):
             try:
                 await self._lease.__aenter__()  # first: a loss then ends the wait for the companion, too
                 if self._companion_key is not None:
-                    self._companion = await self._client.acquire(self._companion_key, **self._left())
+                    self._companion = await self._client.acquire(self._companion_key, **self._for_companion())
                     await self._companion.__aenter__()
                     self._lease.check()
             except BaseException as problem:

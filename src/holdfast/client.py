@@ -140,6 +140,7 @@ class BaseClient:
         permits: int | None = None,
         take: int = 1,
         lock_delay: Seconds = 0.0,
+        at_least: Seconds = 0.0,
         operation: bool = False,
         max_attempts: int | None = None,
     ) -> Wish:
@@ -167,7 +168,7 @@ class BaseClient:
             limit=limit,
             patience=settings.patience,
             claim=settings.claim,
-            terms=terms_of(mode, permits, take, lock_delay, operation, max_attempts),
+            terms=terms_of(mode, permits, take, lock_delay, at_least, operation, max_attempts),
         )
         return Wish(request, patience, most, renew, on_lost, owner is not None)
 
@@ -177,7 +178,8 @@ class BaseClient:
         wish = self._wish(key, **(options | {"timeout": 0}))
         if wish.request.terms != PLAIN:
             raise errors.SettingsError(
-                "inside a transaction a lock is plainly exclusive: leave out mode, permits and lock_delay"
+                "inside a transaction a lock is plainly exclusive: leave out mode, permits, lock_delay and"
+                " at_least"
             )
         return wish
 

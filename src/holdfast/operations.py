@@ -84,6 +84,10 @@ class BaseOperation:
             self.key, operation=True, max_attempts=self._max_attempts, **self._options
         )
 
+    def _for_companion(self) -> WaitOptions:
+        """Return how to take the lock of the resource, which other operations want when we are done."""
+        return {**self._left(), "at_least": 0}
+
     def _take(self, got: BaseLease | Done) -> None:
         if isinstance(got, Done):
             self._result = got.result
@@ -142,7 +146,7 @@ class Operation(BaseOperation):
                 self._take(self._client._obtain(wish))  # noqa: SLF001
                 if self._lease is not None and self._companion_key is not None:
                     # Before it is entered: an interrupt may hit right after that.
-                    self._companion = self._client.hold(self._companion_key, **self._left())
+                    self._companion = self._client.hold(self._companion_key, **self._for_companion())
                     self._companion.__enter__()
                     self._lease.check()  # it may have been lost while we waited
                 return self

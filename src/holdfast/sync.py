@@ -95,6 +95,8 @@ class Holdfast(ClusterMethods, BaseClient):
         - *mode*: ``shared`` to hold it together with others who have it shared.
         - *lock_delay*: if the lease runs out unreleased, nobody gets the lock for this long: for resources
           that cannot check tokens, and need time to finish what a dead holder has begun.
+        - *at_least*: the lock stays taken for this long from its grant, although it is released before: so
+          that a job which several machines start at about the same time runs once. Only if it is exclusive.
         - *permits*, *take*: see `semaphore`.
         """
         check_options(options)
@@ -426,16 +428,18 @@ class Holdfast(ClusterMethods, BaseClient):
         self._forget(grant.key, grant.attempt, grant.ttl, waits=within is None)
         raise errors.Closed(repr(self))
 
-    def _forget(self, key: str, attempt: str, lasts: float, *, waits: bool = True) -> None:
+    def _forget(
+        self, key: str, attempt: str, lasts: float, *, waits: bool = True, held: bool = False
+    ) -> None:
         """Undo an attempt. An interrupt can hit between the steps, where no plan hears of it; to withdraw
         what was released or withdrawn before is harmless. *lasts*: after which it has ended by itself.
-        *waits*: see `_last_wish`.
+        *waits*: see `_last_wish`; *held*: see `Withdraw`.
         """
         if not self._attempts.made(attempt):
             return  # we are a forked child, and it is the parent's
         self._stop_waiting(attempt)
         self._keeping.drop(attempt)
-        withdraw = Withdraw(key, attempt)
+        withdraw = Withdraw(key, attempt, held)
         try:
             if waits:
                 self._store.execute(withdraw)

@@ -300,6 +300,14 @@ def test_a_lease_that_is_named_is_broken_without_a_look():
     assert result(plan, NotHeld("taken over")) == []
 
 
+def test_a_lock_that_is_only_shut_is_broken_open_by_the_token_that_shut_it():
+    plan = breaking()
+    next(plan)
+    gone = Holder("worker", "host", 1, 7, 1.0, gone=True)
+    assert plan.send(LockView("gpu", "held", 7, gone, 9.0, 0, 0)) == Break("gpu", "olga", "stuck", 7)
+    assert result(plan, Broken(gone)) == [Broken(gone)]
+
+
 def test_all_that_are_shown_are_broken():
     plan = breaking()
     assert next(plan) == Inspect("gpu")

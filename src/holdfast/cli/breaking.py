@@ -18,7 +18,8 @@ from holdfast.sync import Holdfast
 DESCRIPTION = """\
 Take a lock away from its holder and give it to the next in the queue. If
 several hold it together, shared or as a semaphore, it is taken away from all of
-them; with --token from one.
+them; with --token from one. A lock that is only shut (at least, lock-delay) is
+opened.
 
 The holder is told that its lease is lost, and by whom and why; the history
 keeps it. But it may be in the middle of its work and notice late: only what is
@@ -67,7 +68,7 @@ def call(args: argparse.Namespace) -> int:
                 raise errors.NotHeld(key, "it is free")
             if args.token is None:  # what the person sees is what is broken, and nobody after it
                 newest, tokens = view.token, [holder.token for holder in holders_of(view)]
-            if not confirm(f"{_explain(view)}\nbreak it?", yes=args.yes):
+            if not confirm(f"{_explain(view)}\nbreak it{_open(view)}?", yes=args.yes):
                 say("nothing was done")
                 return REFUSED
         answers = []
@@ -88,8 +89,15 @@ def call(args: argparse.Namespace) -> int:
     return 0
 
 
+def _open(view: LockView) -> str:
+    return " open" if view.holder is not None and view.holder.gone else ""
+
+
 def _told(key: str, broken: Broken, *, is_free: bool) -> str:
     loser = broken.holder
+    if loser.gone:
+        next_one = f"; {clean(broken.next)} has it now" if broken.next else ""
+        return f"{key!r} is open again, which the lease with token {loser.token} kept shut{next_one}"
     now = "it is free now" if is_free else "others have it"
     if broken.next:
         now = f"{clean(broken.next)} has it now"
@@ -100,6 +108,11 @@ def _told(key: str, broken: Broken, *, is_free: bool) -> str:
 
 
 def _explain(view: LockView) -> str:
+    if view.holder is not None and view.holder.gone:
+        return (
+            f"{view.key!r} is shut for another {duration_text(view.expires_in)}; the last to have it was"
+            f" {clean(str(view.holder))}."
+        )
     holders = holders_of(view)
     held = "; ".join(f"{clean(str(holder))}, token {holder.token}" for holder in holders)
     lease = f"its lease ends in {duration_text(view.expires_in)} unless it is renewed"

@@ -97,10 +97,13 @@ def _print_lock(view: LockView, *, colours: bool) -> None:
     holder = view.holder
     line("owner", clean(holder.owner) + ("" if holder.claimed else " (handed over, not claimed yet)"))
     line("where", whereabouts(clean(holder.host), holder.pid))
-    line("held for", duration_text(holder.held_for) + (f", {view.holds} holds" if view.holds > 1 else ""))
     left = f"ends in {duration_text(view.expires_in)} unless it is renewed"
-    if view.state == "held" and not view.holds:
+    if holder.gone:
+        line("granted", f"{duration_text(holder.held_for)} ago")
         left = f"is over; the lock opens in {duration_text(view.expires_in)}"
+    else:
+        held = f", {view.holds} holds" if view.holds > 1 else ""
+        line("held for", duration_text(holder.held_for) + held)
     line("lease", left if view.state == "held" else "is over; that takes effect when somebody asks")
 
 

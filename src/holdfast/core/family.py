@@ -12,9 +12,11 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from holdfast.core.data import as_dict, data
+from holdfast.errors import SettingsError
 
 Mode = Literal["exclusive", "shared", "permits"]
 
+LONGEST = 366 * 86400.0  # seconds of a lease, or that a lock may stay shut because of one
 LARGEST_RESULT = 64 * 1024  # bytes of an operation's result, as JSON
 LARGEST_ERROR = 1000  # characters of a failure, or of any other reason, that are passed on
 MOST_FAILURES = 20  # that are remembered of one operation; the count goes on
@@ -30,6 +32,7 @@ class Terms:
     delay: float = 0.0  # how long the lock stays shut when this lease expires
     operation: bool = False
     max_attempts: int = 0  # failures of an operation until everybody is told to give up; 0: no limit
+    at_least: float = 0.0  # how long the lock stays taken, counted from the grant, although it is released
 
 
 PLAIN = Terms()
@@ -99,6 +102,16 @@ def fits(wanted: Terms, held: Iterable[Terms], permits: int) -> bool:
     return wanted.mode == "shared" or not others
 
 
+def check_at_least(mode: Mode) -> None:
+    """Refuse to keep a lock taken that others have at the same time."""
+    if mode != "exclusive":
+        kind = "a shared lock" if mode == "shared" else "a semaphore"
+        raise SettingsError(
+            f"at_least is for exclusive locks: {kind} is not taken by one, so that there is nothing which"
+            " could stay taken when that one is done"
+        )
+
+
 def dump(value: Terms | Notes) -> str | None:
     """Return terms or notes as a store keeps them: JSON of what is not usual, None if all is."""
     usual = PLAIN if isinstance(value, Terms) else NO_NOTES
@@ -110,15 +123,21 @@ def dump(value: Terms | Notes) -> str | None:
 
 def load_terms(text: str | None) -> Terms:
     """Return what `dump` made of terms."""
-    return Terms(**json.loads(text)) if text else PLAIN
+    return Terms(**known(Terms, json.loads(text))) if text else PLAIN
 
 
 def load_notes(text: str | None) -> Notes:
     """Return what `dump` made of notes."""
     if not text:
         return NO_NOTES
-    fields: dict[str, Any] = json.loads(text)
+    fields = known(Notes, json.loads(text))
     return Notes(**{**fields, "failures": load_failures(fields.get("failures", ()))})
+
+
+def known(kind: type, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return those of *fields* that *kind* has: a newer release may have written more."""
+    names: tuple[str, ...] = kind.__match_args__  # type: ignore[attr-defined]
+    return {name: fields[name] for name in names if name in fields}
 
 
 def load_failures(values: Iterable[dict[str, Any]]) -> tuple[Failure, ...]:

@@ -374,6 +374,8 @@ def break_leases(request: Break, *, settings: Settings, clock: Clock, roll: Roll
 
 
 def _tokens(view: LockView) -> list[int]:
+    if view.holder is not None and view.holder.gone:  # nobody has it, and it is shut
+        return [view.holder.token]
     return [holder.token for holder in view.holders]
 
 

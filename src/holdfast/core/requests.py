@@ -112,10 +112,15 @@ class Release(Request["Released | NotHeld | Refused"]):
 
 @data
 class Withdraw(Request["Withdrawn | NotHeld"]):
-    """Leave the queue, or give back whatever the attempt was granted; the attempt is over."""
+    """Leave the queue, or give back whatever the attempt was granted; the attempt is over.
+
+    *held* says that the caller has had the lease, and may have worked: then its *at_least* counts as with a
+    release. Without it nobody knows of the grant, and nothing was done.
+    """
 
     key: str
     attempt: str
+    held: bool = False
     now: float | None = None
 
 
@@ -241,8 +246,12 @@ class Holder:
     held_for: float
     claimed: bool = True
     take: int = 1  # how many permits
+    gone: bool = False  # its lease is over, and the lock stays shut for a while because of its terms
 
     def __str__(self) -> str:
+        if self.gone:
+            where = whereabouts(self.host, self.pid)
+            return f"{self.owner} ({where}), who was granted it {self.held_for:.1f} s ago"
         text = f"{self.owner} ({whereabouts(self.host, self.pid)}) for {self.held_for:.1f} s"
         return text if self.claimed else f"{text}, handed over and not claimed yet"
 

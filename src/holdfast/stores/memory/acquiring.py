@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from holdfast.core.data import replace
 from holdfast.core.requests import (
     Acquire,
     Busy,
@@ -100,6 +101,9 @@ class Acquiring(Circles):
             return Refused("upgrade") if request.terms.mode == "exclusive" else None
         if len(mine) >= request.limit:
             return TooManyHolds(len(mine))
+        if request.terms.at_least > lease.terms.at_least:
+            for each in lock.lease(lease.token):  # whichever of them is left last
+                each.terms = replace(each.terms, at_least=request.terms.at_least)
         # On the terms of the lease: what is exclusive stays so.
         hold = lock.holds[request.attempt] = Hold(
             request.owner,

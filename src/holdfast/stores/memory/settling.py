@@ -30,8 +30,10 @@ class Settling(Operations):
             if hold.token not in alive:
                 last[hold.token] = hold
         for hold in last.values():
-            if hold.claimed and hold.terms.delay:
-                lock.shut(hold)  # before it is gone: an interrupt in between must not leave it open
+            if hold.claimed:
+                lock.shut(
+                    hold, now, expired=True
+                )  # before it is gone: an interrupt in between must not leave it open
         for attempt, hold in over.items():
             del lock.holds[attempt]
             if hold.claimed:

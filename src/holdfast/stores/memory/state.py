@@ -94,7 +94,7 @@ class Lock:
         self.freed_at = 0
         self.permits = 0  # how many there are; 0: nobody has said
         self.shut_until = 0
-        self.shut_by: Hold | None = None  # whose lease expired; meaningless unless shut
+        self.shut_by: Hold | None = None  # whose lease is over; meaningless unless shut
         self.failed = 0  # attempts at the operation that is going on
         self.failures: tuple[Failure, ...] = ()  # the last of them
 
@@ -140,10 +140,13 @@ class Lock:
         failures = self.failures if hold.terms.operation else ()
         return Granted(hold.token, (hold.end - now) / 1e6, holds, failures)
 
-    def shut(self, hold: Hold) -> None:
-        """Keep everybody out for a while, because this hold has expired."""
-        until = hold.end + micros(hold.terms.delay)
-        if until > self.shut_until:
+    def shut(self, hold: Hold, now: int, *, expired: bool = False) -> None:
+        """Keep everybody out for as long as the terms of a lease say, whose last hold this is."""
+        terms = hold.terms
+        until = hold.since + micros(terms.at_least) if terms.at_least else 0
+        if expired and terms.delay:
+            until = max(until, hold.end + micros(terms.delay))
+        if until > max(self.shut_until, now):
             self.shut_until, self.shut_by = until, hold
 
     def forget_failures(self) -> None:
@@ -205,12 +208,13 @@ class Lock:
         )
 
     def holder(self, now: int) -> Holder | None:
-        """Return who was granted it first, of those who have it; or whose expiry keeps it shut."""
+        """Return who was granted it first, of those who have it; or whose lease keeps it shut."""
         if self.holds:
             first = self.first()
             return first.holder(now, claimed=any(hold.claimed for hold in self.lease(first.token)))
         if self.shut_by is not None and self.shut_until > now:
-            return replace(self.shut_by.holder(now, claimed=True), take=1)  # of permits it has none any more
+            # Of permits it has none any more.
+            return replace(self.shut_by.holder(now, claimed=True), take=1, gone=True)
         return None
 
     def holders(self, now: int) -> list[Holder]:

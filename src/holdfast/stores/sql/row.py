@@ -12,9 +12,10 @@ from holdfast.core.data import replace
 from holdfast.core.events import EventKind, HistoryLevel, is_kept
 from holdfast.core.family import PLAIN, Notes, Terms, fits
 from holdfast.core.requests import Holder, NotHeld, Signal, addressed
+from holdfast.stores.base import micros
 from holdfast.stores.sql.ended import Ended
 from holdfast.stores.sql.holds import Hold, Holds
-from holdfast.stores.sql.notes import expired, read_notes, write_notes
+from holdfast.stores.sql.notes import gone, read_notes, write_notes
 from holdfast.stores.sql.run import Row, Run
 from holdfast.stores.sql.tickets import Tickets
 
@@ -150,7 +151,7 @@ class LockRow:
 
     @property
     def is_shut(self) -> bool:
-        """Whether it is granted to nobody, because a lease with a delay has expired."""
+        """Whether it is granted to nobody for a while, because of the terms of a lease that is over."""
         return self.notes.shut_until > self.now
 
     def fits(self, terms: Terms) -> bool:
@@ -174,7 +175,7 @@ class LockRow:
         return float(PINNED_FOR if self.owner is None else self.end_for(terms) - self.now) / 1e6
 
     def holder(self) -> Holder:
-        """Return who has it; of several leases, who was granted first. Or whose expiry keeps it shut."""
+        """Return who has it; of several leases, who was granted first. Or whose lease keeps it shut."""
         for first in self.holds.all[:1]:
             return first.holder(self.now, claimed=bool(self.claimed))
         if self._shut_by is not None:
@@ -225,11 +226,23 @@ class LockRow:
         self.holds.remove(holds)
         self._sum_up()
 
-    def shut(self, hold: Hold, until: int) -> None:
-        """Be granted to nobody for a while, because this hold has expired."""
+    def shut(self, hold: Hold, *, expired: bool = False) -> None:
+        """Be granted to nobody for as long as the terms of a lease say, whose last hold this is."""
+        terms = hold.terms
+        until = hold.granted_at + micros(terms.at_least) if terms.at_least else 0
+        if expired and terms.delay:
+            until = max(until, hold.end + micros(terms.delay))
         if until > max(self.notes.shut_until, self.now):
             self.notes = replace(self.notes, shut_until=until)
-            self._shut_by = expired(hold)
+            self._shut_by = gone(hold)
+
+    def break_open(self, token: int | None) -> Holder | None:
+        """Be shut no more, if it is because of a lease with this token; return whose that was."""
+        by = self._shut_by
+        if by is None or not self.is_shut or token not in (None, by.token):
+            return None
+        self.open()
+        return by.holder(self.now)
 
     def open(self) -> None:
         """Be shut no more."""

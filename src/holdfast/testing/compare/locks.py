@@ -124,17 +124,26 @@ class Traffic:
         if flavour == "anything":
             flavour = dice.choice(("plain", "shared", "permits", "operation"))
         delay = dice.choice((0.0, 0.0, 0.0, 2.0))
+        at_least = self._at_least()
         match flavour:
             case "shared":
-                return Terms(mode="shared" if dice.random() < 0.7 else "exclusive", delay=delay)
+                if dice.random() < 0.7:
+                    return Terms(mode="shared", delay=delay)
+                return Terms(delay=delay, at_least=at_least)
             case "permits" if dice.random() < 0.9:
                 permits = dice.choice((PERMITS, PERMITS, PERMITS, PERMITS, 0, 4))
                 return Terms(
                     mode="permits", take=dice.choice((1, 1, 1, 2, 3, 4)), permits=permits, delay=delay
                 )
             case "operation":
-                return Terms(operation=True, max_attempts=dice.choice((0, 0, 1, 2, 3)))
+                return Terms(operation=True, max_attempts=dice.choice((0, 0, 1, 2, 3)), at_least=at_least)
+            case "plain" if at_least:
+                return Terms(delay=delay, at_least=at_least)
         return PLAIN
+
+    def _at_least(self) -> float:
+        """Return for how long a lock is to stay taken; mostly it is not."""
+        return self._duration() if self.dice.random() < 0.15 else 0.0
 
     def _pass_time(self) -> None:
         dice = self.dice
@@ -239,7 +248,7 @@ class Traffic:
             key, attempt, _ = self._known()
         else:
             key, attempt = self._key(), self._attempt()
-        return Withdraw(key, attempt, now=self._at())
+        return Withdraw(key, attempt, self.dice.random() < 0.5, now=self._at())
 
     def _break(self) -> Break:
         key, _, token = self._known()

@@ -66,6 +66,7 @@ _MODULES = (
     "sharing",
     "signalling",
     "spreading",
+    "staying",
     "surveying",
     "sweeping",
     "watching",
@@ -118,6 +119,7 @@ from holdfast.testing.conformance.renewing import Renewing
 from holdfast.testing.conformance.sharing import Sharing
 from holdfast.testing.conformance.signalling import Signalling
 from holdfast.testing.conformance.spreading import Spreading
+from holdfast.testing.conformance.staying import Staying
 from holdfast.testing.conformance.surveying import Surveying
 from holdfast.testing.conformance.sweeping import Sweeping
 from holdfast.testing.conformance.watching import Watching
@@ -149,6 +151,7 @@ class StoreConformance(
     Operating,
     Failing,
     Delaying,
+    Staying,
     Deadlocking,
     Mixing,
     Fencing,

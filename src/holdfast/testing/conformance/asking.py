@@ -221,9 +221,11 @@ class Asker(ClusterAsker):
         """Set how many permits there are."""
         return self.store.execute(Resize(key, there_are, by, now=now))
 
-    def withdraw(self, attempt: str, *, now: float, key: str = KEY) -> Withdrawn | NotHeld:
+    def withdraw(
+        self, attempt: str, *, now: float, key: str = KEY, held: bool = False
+    ) -> Withdrawn | NotHeld:
         """End an attempt."""
-        return self.store.execute(Withdraw(key, attempt, now=now))
+        return self.store.execute(Withdraw(key, attempt, held, now=now))
 
     def break_(
         self,
