@@ -143,6 +143,7 @@ class BaseClient:
         at_least: Seconds = 0.0,
         operation: bool = False,
         max_attempts: int | None = None,
+        seen: int = 0,
     ) -> Wish:
         """Check what a caller asks for, and put it into a request."""
         settings = self.settings
@@ -169,6 +170,7 @@ class BaseClient:
             patience=settings.patience,
             claim=settings.claim,
             terms=terms_of(mode, permits, take, lock_delay, at_least, operation, max_attempts),
+            seen=seen,
         )
         return Wish(request, patience, most, renew, on_lost, owner is not None)
 

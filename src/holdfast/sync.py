@@ -133,6 +133,7 @@ class Holdfast(ClusterMethods, BaseClient):
         *,
         exclusive: bool = False,
         max_attempts: int | None = None,
+        keep: Seconds = 0,
         **options: Unpack[WaitOptions],
     ) -> Operation:
         """Do something once for all who want it: ``with locks.operation("pull", "model-7b") as pull:``.
@@ -145,6 +146,8 @@ class Holdfast(ClusterMethods, BaseClient):
         - *exclusive*: not beside other operations on this resource that say so. Whoever gives up while it
           waits for those has failed.
         - *max_attempts*: after so many failures all who wait get `OperationFailed`.
+        - *keep*: for how long whoever asks after it was done gets the result, instead of doing it again; by
+          default only those who wait do.
         """
         check_options(options, WaitOptions)
         return Operation(
@@ -152,6 +155,7 @@ class Holdfast(ClusterMethods, BaseClient):
             keys.operation(name, resource),
             exclusive=exclusive,
             max_attempts=max_attempts,
+            keep=keep,
             options=options,
         )
 
@@ -163,19 +167,29 @@ class Holdfast(ClusterMethods, BaseClient):
         ready: Callable[[], Any] | None = None,
         exclusive: bool = False,
         max_attempts: int | None = None,
+        keep: Seconds = 0,
         **options: Unpack[WaitOptions],
     ) -> T | Any:
         """Have *do* called by one of all who ask, and return what it returned, whoever called it.
 
         *ready* tells whether it is there already: it is asked before we wait, after every grant and when
         somebody else was done. If it is, *do* is not called, and None is returned unless somebody has just
-        passed something on. The other options are those of `operation`.
+        passed something on. With *keep* the result is also for those who ask later, for that long; without
+        it they do it again. The other options are those of `operation`.
         """
         check_options(options, WaitOptions)
         left = countdown(options)
 
-        def operation() -> Operation:
-            return Operation(self, key, exclusive=exclusive, max_attempts=max_attempts, options=left())
+        def operation(seen: int) -> Operation:
+            return Operation(
+                self,
+                key,
+                exclusive=exclusive,
+                max_attempts=max_attempts,
+                keep=keep,
+                options=left(),
+                seen=seen,
+            )
 
         return run_once(operation, do, ready)
 

@@ -9,6 +9,7 @@ from holdfast.core.family import (
     NO_NOTES,
     PLAIN,
     Failure,
+    KeptResult,
     Link,
     Notes,
     Terms,
@@ -33,6 +34,9 @@ def permits(take: int = 1) -> Terms:
 def test_what_a_later_release_has_added_is_passed_over():
     assert load_terms('{"delay":1.5,"colour":"red"}') == Terms(delay=1.5)
     assert load_notes('{"permits":3,"colour":"red"}') == Notes(permits=3)
+    kept = KeptResult(token=7, until=9, owner="ann", host="alpha", pid=101, granted_at=5)
+    text = json.dumps({"kept": {**as_dict(kept), "colour": "red"}})
+    assert load_notes(text) == load_notes(dump(Notes(kept=kept))) == Notes(kept=kept)
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("shared", "a shared lock"), ("permits", "a semaphore")])

@@ -269,6 +269,23 @@ def test_who_is_to_do_it_is_told_who_failed_before(clock):
     assert (grant.terms, grant.failures) == (PULL.terms, (FAILURE,))
 
 
+def test_a_kept_result_leaves_no_copy_of_the_question_that_could_take_the_lock(clock):
+    """It ends no attempt, where what was told to a waiter has."""
+    plan = plan_for(clock, request=PULL)
+    next(plan)
+    assert result(plan, Done("1", 9)) == Done("1", 9)
+    plan = plan_for(clock, request=PULL, retire=True)
+    next(plan)
+    assert plan.send(Done("1", 9)) == WITHDRAW
+    assert result(plan, Withdrawn()) == Done("1", 9)
+    plan = plan_for(clock, request=PULL)
+    next(plan)
+    plan.throw(OutcomeUnknown("lost"))
+    assert plan.send(None) == PULL
+    assert plan.send(Done("1", 9)) == WITHDRAW
+    assert result(plan, Withdrawn()) == Done("1", 9)
+
+
 @pytest.mark.parametrize("answer", [Done("null", 9), Failed(())])
 def test_who_only_wants_the_lock_asks_again_when_an_operation_is_over(clock, answer):
     plan = plan_for(clock)

@@ -84,6 +84,9 @@ def _print_lock(view: LockView, *, colours: bool) -> None:
         print(f"  {paint(f'{name:<9}', DIM, colours=colours)} {text}")
 
     line("state", paint(state_text(view), STYLES[view.state], colours=colours))
+    if view.kept is not None:
+        done = f"done by {clean(view.kept.owner)}, token {view.kept.token}"
+        line("result", f"kept for another {duration_text(view.kept_for)} ({done})")
     holders = holders_of(view)
     if view.permits:
         line("permits", f"{view.permits}, {sum(holder.take for holder in holders)} taken")

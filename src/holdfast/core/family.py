@@ -16,7 +16,7 @@ from holdfast.errors import SettingsError
 
 Mode = Literal["exclusive", "shared", "permits"]
 
-LONGEST = 366 * 86400.0  # seconds of a lease, or that a lock may stay shut because of one
+LONGEST = 366 * 86400.0  # seconds of a lease, of being shut because of one, or of keeping a result
 LARGEST_RESULT = 64 * 1024  # bytes of an operation's result, as JSON
 LARGEST_ERROR = 1000  # characters of a failure, or of any other reason, that are passed on
 MOST_FAILURES = 20  # that are remembered of one operation; the count goes on
@@ -63,6 +63,7 @@ class Outcome:
 
     succeeded: bool
     text: str
+    keep: float = 0.0  # for how long a result is told to whoever asks for the operation, from now on
 
 
 @data
@@ -79,6 +80,18 @@ class Link:
 
 
 @data
+class KeptResult:
+    """Who has done an operation, while its result is kept. Instants are microseconds of the store's clock."""
+
+    token: int
+    until: int
+    owner: str
+    host: str
+    pid: int
+    granted_at: int
+
+
+@data
 class Notes:
     """What a store keeps of a key beyond its lease, and seldom has."""
 
@@ -87,6 +100,7 @@ class Notes:
     shut_until: int = 0  # microseconds of the store's clock: granted to nobody before; 0: not shut
     failed: int = 0  # attempts at the operation that is going on
     failures: tuple[Failure, ...] = ()  # the last of them
+    kept: KeptResult | None = None  # of the operation that was done last; None too if it was not to be kept
 
 
 NO_NOTES = Notes()
@@ -131,7 +145,12 @@ def load_notes(text: str | None) -> Notes:
     if not text:
         return NO_NOTES
     fields = known(Notes, json.loads(text))
-    return Notes(**{**fields, "failures": load_failures(fields.get("failures", ()))})
+    kept = fields.get("kept")
+    loaded = {
+        "failures": load_failures(fields.get("failures", ())),
+        "kept": kept and KeptResult(**known(KeptResult, kept)),
+    }
+    return Notes(**{**fields, **loaded})
 
 
 def known(kind: type, fields: dict[str, Any]) -> dict[str, Any]:

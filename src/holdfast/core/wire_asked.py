@@ -59,6 +59,8 @@ def _ask_acquire(request: r.Acquire) -> Asked:
     for name, field in TERMS.items():
         if (value := getattr(terms, field)) != getattr(_PLAIN, field):
             body[name] = value
+    if request.seen:
+        body["seen"] = request.seen
     return Asked("POST", _lock(request.key, "/acquire"), at(body, request.now))
 
 
@@ -66,6 +68,8 @@ def _ask_release(request: r.Release) -> Asked:
     body: Json = {"attempt": request.attempt, "token": request.token, "retire": request.retire}
     if request.outcome is not None:
         body["outcome"] = as_dict(request.outcome)
+        if not request.outcome.keep:
+            del body["outcome"]["keep"]
     return Asked("POST", _lock(request.key, "/release"), at(body, request.now))
 
 

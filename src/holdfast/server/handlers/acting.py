@@ -92,6 +92,7 @@ class Acting:
                 max_attempts=given["max_attempts"],
                 at_least=given["at_least"],
             ),
+            seen=given["seen"],
             now=given["now"],
         )
 

@@ -51,6 +51,7 @@ ACQUIRE = fields(
     ),
     operation=may(Flag(), False, "It is an operation, whose outcome matters."),
     max_attempts=may(Whole(0, 2**31 - 1), 0, "Failures until everybody is told to give up; 0: no limit."),
+    seen=may(Whole(), 0, "The token of a kept result that is not what is wanted: do it again, then."),
     client=may(CLIENT),
     now=NOW,
 )
@@ -68,6 +69,9 @@ OUTCOME = fields(
     succeeded=must(Flag()),
     text=must(
         Text(LARGEST_RESULT, 0, multiline=True), "The result as JSON if it succeeded, else what went wrong."
+    ),
+    keep=may(
+        Number(0, LONGEST), 0.0, "For how long a result is told to whoever asks for the operation, from now."
     ),
 )
 RELEASE = fields(

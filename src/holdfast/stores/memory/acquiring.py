@@ -44,6 +44,9 @@ class Acquiring(Circles):
                     return NotHeld("already")
                 if hold := lock.holds.get(attempt):
                     return self._confirm(lock, hold, request, now, post)
+                if terms.operation and (done := lock.kept_result(request.seen, now)):
+                    self._forget_ticket(shard, lock, attempt, now, post)
+                    return done
                 if lock.holds and (entered := self._enter_again(shard, lock, request, now, post)):
                     return entered
             permits = lock.permits if lock is not None else 0

@@ -14,6 +14,7 @@ from holdfast.core.requests import (
     Signal,
     Withdraw,
     Withdrawn,
+    doer,
 )
 from holdfast.stores.memory.recording import store_time
 from holdfast.stores.memory.settling import Settling
@@ -61,7 +62,7 @@ class Leaving(Settling):
         watched = lock.head_watches()
         lock.shut(hold, now)
         if outcome is not None and outcome.succeeded:
-            told = self._succeed(shard, lock, hold, outcome.text, now, post)
+            told = self._succeed(shard, lock, hold, outcome, now, post)
             self._drop(lock, request.attempt, now)
             self._record(shard, lock, "completed", now, owner=hold.owner, token=hold.token, operation=True)
             return Released(0, None, told)
@@ -121,7 +122,9 @@ class Leaving(Settling):
                 return NotHeld("free")
             broken = [holder for holder in lock.holders(now) if request.token in (None, holder.token)]
             watched = lock.head_watches()
-            if (gone := self._open(lock, request.token, now)) and not broken:
+            opened = self._open(lock, request.token, now)
+            gone = self._forget_result(lock, request.token, now) or opened
+            if gone is not None and not broken:
                 self._record(
                     shard, lock, "broken", now, owner=gone.owner, token=gone.token, by=by, reason=reason
                 )
@@ -150,6 +153,17 @@ class Leaving(Settling):
             return None
         lock.shut_until = 0
         return replace(by.holder(now, claimed=True), take=1, gone=True)
+
+    @staticmethod
+    def _forget_result(lock: Lock, token: int | None, now: int) -> Holder | None:
+        """Keep a result no longer, if it is the one with this token; return whose that was."""
+        kept = lock.kept
+        if kept is None or token not in (None, kept.token):
+            return None
+        lock.kept = None
+        if not lock.holds and lock.shut_until <= now:
+            lock.freed_at = now
+        return doer(kept, now)
 
     def _drop(self, lock: Lock, attempt: str, now: int) -> None:
         del lock.holds[attempt]

@@ -18,6 +18,10 @@ class Settling(Operations):
                 self._expire(shard, lock, over, now, post)
         if lock.shut_until and lock.shut_until <= now:
             lock.shut_until = 0
+        if lock.kept is not None and lock.kept.until <= now:
+            if lock.shut_until <= now:
+                lock.freed_at = lock.used_at()
+            lock.kept = None
         if lock.tickets:
             self._serve(shard, lock, now, post)
 

@@ -52,6 +52,10 @@ def acquire(lock: LockRow, request: Acquire) -> Acquired:
         return ended
     if (hold := lock.find_alive()) is not None:  # maybe because settling has just handed it to us
         return _confirm(lock, request, hold)
+    if request.terms.operation and (done := lock.find_kept(request.seen)):
+        if lock.tickets.mine is not None:
+            settling.remove_ticket(lock, lock.tickets.mine)
+        return done
     if entered := _enter_again(lock, request):
         return entered
     if refused := _refuse_terms(lock, request):
@@ -190,7 +194,7 @@ def release(lock: LockRow, request: Release) -> Released | NotHeld | Refused:
 
 def _end_operation(lock: LockRow, hold: Hold, outcome: Outcome | None) -> int:
     if outcome is not None and outcome.succeeded:
-        return operations.succeed(lock, hold, outcome.text)
+        return operations.succeed(lock, hold, outcome)
     return operations.fail(lock, hold, outcome.text if outcome else "released without an outcome")
 
 
@@ -258,10 +262,11 @@ def _refuse_tickets(lock: LockRow) -> None:
 
 
 def break_(lock: LockRow, request: Break) -> Broken | NotHeld:
-    """End all holds, whoever has them, or those of one lease; and let others in if it keeps them out."""
+    """End all holds, or those of one lease; also what a lease that is over keeps others out with."""
     settling.settle(lock)
     holds = lock.holds.all if request.token is None else lock.holds.lease(request.token)
-    gone, sooner = settling.break_open(lock, request.token)
+    opened, sooner = settling.break_open(lock, request.token)
+    gone = lock.break_kept(request.token) or opened
     if gone is not None and not holds:
         lock.record("broken", owner=gone.owner, token=gone.token, by=request.by, reason=request.reason)
         return Broken(gone, settling.grant_head(lock, head_changed=sooner))

@@ -28,8 +28,11 @@ class Gone:
 
 
 def lets_in_before_the_end(text: str | None) -> bool:
-    """Tell whether somebody may fit before the last hold has ended: it is not exclusive, or was shut."""
-    return text is not None and ('"mode"' in text or '"shut_until"' in text)
+    """Tell whether somebody may fit before the end of the row: it is not exclusive, was shut, or is free.
+
+    That of a free lock may be the time until which a result is kept.
+    """
+    return text is not None and ('"mode"' in text or '"shut_until"' in text or '"kept"' in text)
 
 
 def gone(hold: Hold) -> Gone:

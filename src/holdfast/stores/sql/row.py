@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from holdfast.core.data import replace
 from holdfast.core.events import EventKind, HistoryLevel, is_kept
-from holdfast.core.family import PLAIN, Notes, Terms, fits
-from holdfast.core.requests import Holder, NotHeld, Signal, addressed
-from holdfast.stores.base import micros
+from holdfast.core.family import PLAIN, KeptResult, Notes, Terms, fits
+from holdfast.core.requests import Done, Holder, NotHeld, Signal, addressed, doer
+from holdfast.stores.base import REMEMBER, micros
 from holdfast.stores.sql.ended import Ended
 from holdfast.stores.sql.holds import Hold, Holds
 from holdfast.stores.sql.notes import gone, read_notes, write_notes
@@ -169,7 +169,7 @@ class LockRow:
         """Return when it may be worth asking again, for who wants the lock on these terms."""
         if terms.mode == self.notes.mode == "permits" and self.holds.all:
             return max(self.notes.shut_until, min(hold.end for hold in self.holds.all))
-        return int(self.expires_at)
+        return self.now if self.owner is None else int(self.expires_at)
 
     def expires_in(self, terms: Terms = PLAIN) -> float:
         return float(PINNED_FOR if self.owner is None else self.end_for(terms) - self.now) / 1e6
@@ -251,7 +251,7 @@ class LockRow:
         if self.owner is not None:
             self._sum_up()
             if self.owner is None and shut_by is not None:
-                self.expires_at = shut_by.freed_at
+                self.expires_at = self._used_at(shut_by.freed_at)
 
     def make(self) -> None:
         """Have a row, also for a key that nobody has asked for yet; it counts as used now."""
@@ -259,7 +259,48 @@ class LockRow:
         if not self._is_row:
             self.claimed, self.granted_at, self.instance, self.host, self.pid = 1, self.now, "", "", 0
         if self.owner is None:
+            self.expires_at = self._used_at(self.now)
+
+    # The result of an operation that is kept.
+
+    def keep(self, kept: KeptResult | None) -> None:
+        """Keep a result for whoever asks for the operation, instead of the one before."""
+        before = self.notes.kept
+        if before is kept:  # there was none, and is none
+            return
+        if before is not None:  # its text is only for those who waited for it
+            until_at = self.now + REMEMBER["done"]
+            self._run.later("end_outcome", key=self.key, token=before.token, until_at=until_at)
+        self.notes = replace(self.notes, kept=kept)
+
+    def find_kept(self, seen: int) -> Done | None:
+        """Return the result that is kept, unless that is one that was *seen* already."""
+        kept = self.notes.kept
+        if kept is None or kept.until <= self.now or kept.token <= seen:
+            return None
+        for _, text in self._run("read_outcome", key=self.key, token=kept.token):
+            return Done(text, kept.token)
+        return None
+
+    def break_kept(self, token: int | None) -> Holder | None:
+        """Keep a result no longer, if it is the one with this token; return whose that was."""
+        kept = self.notes.kept
+        if kept is None or token not in (None, kept.token):
+            return None
+        self.keep(None)
+        if self.owner is None:
             self.expires_at = self.now
+        return doer(kept, self.now)
+
+    def forget_kept(self) -> None:
+        """Forget a result whose time is over."""
+        if self.notes.kept is not None and self.notes.kept.until <= self.now:
+            self.notes = replace(self.notes, kept=None)
+
+    def _used_at(self, freed_at: int) -> int:
+        """Return when a free lock was of use last: it is not idle as long as its result is kept."""
+        kept = self.notes.kept
+        return freed_at if kept is None else max(freed_at, kept.until)
 
     def _sum_up(self) -> None:
         """Bring the row up to its holds."""
@@ -281,7 +322,7 @@ class LockRow:
         else:
             self.owner = None
             self.claimed = 1
-            self.expires_at = self.now
+            self.expires_at = self._used_at(self.now)
             self._set_mode(PLAIN)
 
     def _set_mode(self, terms: Terms) -> None:

@@ -17,6 +17,7 @@ def settle(lock: LockRow) -> bool:
         _expire(lock, over)
     if 0 < lock.notes.shut_until <= lock.now:
         lock.open()
+    lock.forget_kept()
     grant_head(lock)
     return bool(over)
 
@@ -67,6 +68,8 @@ def grant(lock: LockRow, request: Acquire) -> Hold:
         lock.now,
         *_place(request.client),
     )
+    if request.terms.operation:
+        lock.keep(None)  # it is being done again
     lock.put_hold(hold)
     lock.record("granted", owner=request.owner, operation=request.terms.operation)
     return hold
@@ -108,6 +111,8 @@ def grant_head(lock: LockRow, *, head_changed: bool = False) -> str | None:
     before, winner = tickets.count, None
     while (head := tickets.prune()) and lock.fits(head.terms):
         tickets.remove(head.number)
+        if head.terms.operation:
+            lock.keep(None)
         lock.put_hold(
             Hold(
                 head.attempt,

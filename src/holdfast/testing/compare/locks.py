@@ -38,7 +38,14 @@ KEYS = ("node:1:fetch", "node:1:fetch:2", "workflow:1")
 DURATIONS = (0.5, 1.0, 2.0, 3.5, 5.0, 15.0)  # whole microseconds, and sums that often coincide
 STATES: tuple[LockState | None, ...] = (None, None, "held", "expired", "free")
 FLAVOURS = ("plain", "shared", "permits", "operation", "anything")  # what a key is used for
-OUTCOMES = (Outcome(True, '"done"'), Outcome(True, "null"), Outcome(False, "no space left"))
+OUTCOMES = (
+    Outcome(True, '"done"'),
+    Outcome(True, "null"),
+    Outcome(True, '"kept"', 3.5),
+    Outcome(True, '"kept for long"', 700.0),
+    Outcome(False, "no space left"),
+    Outcome(False, "no space left", 3.5),
+)
 PERMITS = 3
 HOUR = 3600.0
 DAY = 86400.0
@@ -209,6 +216,7 @@ class Traffic:
             patience=self._duration(),
             claim=self._duration(),
             terms=self.terms_of(key, attempt),
+            seen=self.dice.choice((0, 0, 0, *list(self.tokens.values())[-2:])),
             now=self._at(),
         )
 

@@ -51,6 +51,7 @@ _MODULES = (
     "holding",
     "joining",
     "keeping_promises",
+    "keeping_results",
     "keeping_work",
     "looking",
     "mixing",
@@ -104,6 +105,7 @@ from holdfast.testing.conformance.handing_over import HandingOver
 from holdfast.testing.conformance.holding import Holding
 from holdfast.testing.conformance.joining import Joining
 from holdfast.testing.conformance.keeping_promises import KeepingPromises
+from holdfast.testing.conformance.keeping_results import KeepingResults
 from holdfast.testing.conformance.keeping_work import KeepingWork
 from holdfast.testing.conformance.looking import Looking
 from holdfast.testing.conformance.mixing import Mixing
@@ -150,6 +152,7 @@ class StoreConformance(
     Resizing,
     Operating,
     Failing,
+    KeepingResults,
     Delaying,
     Staying,
     Deadlocking,
