@@ -174,8 +174,8 @@ def acquire(
             if isinstance(answer, Done | Failed) and request.terms.operation:
                 if isinstance(answer, Failed):
                     raise errors.OperationFailed(request.key, answer.failures)
-                # A result that was kept ends no attempt: a late copy of this one could take the lock.
-                if queued is None and (unanswered or retire):
+                # A late copy of an attempt that is not over could take the lock.
+                if answer.kept and (unanswered or retire):
                     yield from _undo(request)
                 return answer
             if isinstance(answer, NotHeld | Done | Failed):

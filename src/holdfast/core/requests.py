@@ -317,10 +317,11 @@ class Refused:
 
 @data
 class Done:
-    """The operation has succeeded while we waited, or before, and its result is kept. *result* is JSON."""
+    """The operation has succeeded while we waited, or before, and its result is *kept*. *result* is JSON."""
 
     result: str
     token: int
+    kept: bool = False  # then our attempt is not over by that: it only is not needed
 
 
 @data

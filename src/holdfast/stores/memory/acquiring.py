@@ -44,7 +44,7 @@ class Acquiring(Circles):
                     return NotHeld("already")
                 if hold := lock.holds.get(attempt):
                     return self._confirm(lock, hold, request, now, post)
-                if terms.operation and (done := lock.kept_result(request.seen, now)):
+                if terms.operation and (done := lock.kept_result(request.seen)):
                     self._forget_ticket(shard, lock, attempt, now, post)
                     return done
                 if lock.holds and (entered := self._enter_again(shard, lock, request, now, post)):

@@ -164,11 +164,11 @@ class Lock:
         self.kept = KeptResult(hold.token, until, hold.owner, client.host, client.pid, hold.since)
         self.result = result
 
-    def kept_result(self, seen: int, now: int) -> Done | None:
-        """Return the result that is kept, unless that is one that was *seen* already."""
-        if self.kept is None or self.kept.until <= now or self.kept.token <= seen:
+    def kept_result(self, seen: int) -> Done | None:
+        """Return the result that is kept, unless that is one that was *seen* already. Of a settled lock."""
+        if self.kept is None or self.kept.token <= seen:
             return None
-        return Done(self.result, self.kept.token)
+        return Done(self.result, self.kept.token, kept=True)
 
     def used_at(self) -> int:
         """Return when it was of use last, if it is free."""

@@ -274,12 +274,12 @@ class LockRow:
         self.notes = replace(self.notes, kept=kept)
 
     def find_kept(self, seen: int) -> Done | None:
-        """Return the result that is kept, unless that is one that was *seen* already."""
+        """Return the result that is kept, unless that is one that was *seen* already. Of a settled lock."""
         kept = self.notes.kept
-        if kept is None or kept.until <= self.now or kept.token <= seen:
+        if kept is None or kept.token <= seen:
             return None
         for _, text in self._run("read_outcome", key=self.key, token=kept.token):
-            return Done(text, kept.token)
+            return Done(text, kept.token, kept=True)
         return None
 
     def break_kept(self, token: int | None) -> Holder | None:

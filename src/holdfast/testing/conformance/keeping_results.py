@@ -21,7 +21,9 @@ class KeepingResults:
     def test_late_comers_are_told_the_result(self, ask: Asker) -> None:
         token = self.done(ask)
         for now, wait in ((100.0, False), (101.0, True), (3699.999999, False)):
-            assert ask.acquire(f"b-{now}", now=now, wait=wait, terms=OPERATION) == Done(RESULT, token)
+            assert ask.acquire(f"b-{now}", now=now, wait=wait, terms=OPERATION) == Done(
+                RESULT, token, kept=True
+            )
         assert isinstance(ask.acquire("c-1", now=3700.0, terms=OPERATION), Granted)
 
     def test_a_short_time_is_as_short_as_it_says(self, ask: Asker) -> None:
@@ -29,7 +31,7 @@ class KeepingResults:
         token = ask.take("a-1", now=100.0, terms=OPERATION).token
         ask.queue("b-1", now=100.0, terms=OPERATION)
         ask.succeed("a-1", token, now=101.0, result=RESULT, keep=5.0)
-        assert ask.acquire("c-1", now=105.999999, terms=OPERATION) == Done(RESULT, token)
+        assert ask.acquire("c-1", now=105.999999, terms=OPERATION) == Done(RESULT, token, kept=True)
         assert isinstance(ask.acquire("c-2", now=106.0, terms=OPERATION), Granted)
         assert ask.acquire("b-1", now=700.0, wait=True, terms=OPERATION) == Done(RESULT, token)
 
@@ -42,12 +44,12 @@ class KeepingResults:
         ask.succeed("c-1", again, now=104.0, result="2", keep=3600.0)
         ask.sweep(now=700.0)
         assert ask.acquire("b-1", now=700.9, wait=True, terms=OPERATION) == Done(RESULT, token)
-        assert ask.acquire("d-1", now=700.9, wait=True, terms=OPERATION) == Done("2", again)
+        assert ask.acquire("d-1", now=700.9, wait=True, terms=OPERATION) == Done("2", again, kept=True)
 
     def test_others_are_told_too(self, make_store: MakeStore) -> None:
         token = self.done(Asker(make_store(CLIENT)))
         elsewhere = Asker(make_store(OTHER_CLIENT), OTHER_CLIENT)
-        assert elsewhere.acquire("b-1", now=101.0, terms=OPERATION) == Done(RESULT, token)
+        assert elsewhere.acquire("b-1", now=101.0, terms=OPERATION) == Done(RESULT, token, kept=True)
 
     def test_without_it_whoever_comes_later_does_it_again(self, ask: Asker) -> None:
         self.done(ask, keep=0.0)
@@ -61,16 +63,16 @@ class KeepingResults:
     def test_a_plain_lock_of_that_key_is_granted_and_changes_nothing(self, ask: Asker) -> None:
         first = self.done(ask)
         token = ask.take("b-1", now=200.0).token
-        assert ask.acquire("c-1", now=201.0, terms=OPERATION) == Done(RESULT, first)
+        assert ask.acquire("c-1", now=201.0, terms=OPERATION) == Done(RESULT, first, kept=True)
         assert isinstance(ask.acquire("d-1", now=201.0), Busy)
         assert ask.release("b-1", token, now=202.0) == Released(0)
-        assert ask.acquire("c-2", now=203.0, wait=True, terms=OPERATION) == Done(RESULT, first)
+        assert ask.acquire("c-2", now=203.0, wait=True, terms=OPERATION) == Done(RESULT, first, kept=True)
         assert ask.look(now=203.0).waiting == 0
 
     def test_the_owner_of_a_plain_lock_is_told_too(self, ask: Asker) -> None:
         first = self.done(ask)
         ask.take("b-1", now=200.0, owner="bob")
-        assert ask.acquire("b-2", now=201.0, owner="bob", terms=OPERATION) == Done(RESULT, first)
+        assert ask.acquire("b-2", now=201.0, owner="bob", terms=OPERATION) == Done(RESULT, first, kept=True)
 
     def test_who_is_told_leaves_no_trace(self, ask: Asker) -> None:
         self.done(ask)
@@ -82,15 +84,17 @@ class KeepingResults:
     def test_it_is_told_although_the_lock_is_shut(self, ask: Asker) -> None:
         token = ask.take("a-1", now=100.0, terms=Terms(operation=True, at_least=30.0)).token
         ask.succeed("a-1", token, now=101.0, result=RESULT, keep=60.0)
-        assert ask.acquire("b-1", now=102.0, terms=OPERATION) == Done(RESULT, token)
+        assert ask.acquire("b-1", now=102.0, terms=OPERATION) == Done(RESULT, token, kept=True)
         assert isinstance(ask.acquire("c-1", now=102.0), Busy)
-        assert ask.acquire("b-2", now=160.9, terms=OPERATION) == Done(RESULT, token)
+        assert ask.acquire("b-2", now=160.9, terms=OPERATION) == Done(RESULT, token, kept=True)
         assert isinstance(ask.acquire("b-3", now=161.0, terms=OPERATION), Granted)
 
     def test_who_has_seen_it_does_it_again(self, ask: Asker) -> None:
         """Because it was done, and is not there any more."""
         first = self.done(ask)
-        assert ask.acquire("b-1", now=200.0, terms=OPERATION, seen=first - 1) == Done(RESULT, first)
+        assert ask.acquire("b-1", now=200.0, terms=OPERATION, seen=first - 1) == Done(
+            RESULT, first, kept=True
+        )
         assert isinstance(ask.acquire("b-2", now=200.0, terms=OPERATION, seen=first), Granted)
         assert isinstance(ask.acquire("c-1", now=201.0, terms=OPERATION), Busy)
         assert ask.look(now=201.0).kept is None
@@ -100,7 +104,9 @@ class KeepingResults:
         answer = ask.acquire("b-1", now=200.0, terms=OPERATION, seen=first)
         assert isinstance(answer, Granted)
         ask.succeed("b-1", answer.token, now=201.0, result="2", keep=10.0)
-        assert ask.acquire("c-1", now=202.0, terms=OPERATION, seen=first) == Done("2", answer.token)
+        assert ask.acquire("c-1", now=202.0, terms=OPERATION, seen=first) == Done(
+            "2", answer.token, kept=True
+        )
         assert isinstance(ask.acquire("c-2", now=211.0, terms=OPERATION), Granted)
 
     def test_what_is_done_again_and_fails_leaves_nothing(self, ask: Asker) -> None:
@@ -151,7 +157,7 @@ class KeepingResults:
         token = self.done(ask, keep=86400.0)
         for now in (1000.0, 5000.0, 86499.0):
             assert ask.sweep(now=now, idle=0.0).locks == 0
-        assert ask.acquire("b-1", now=86499.999999, terms=OPERATION) == Done(RESULT, token)
+        assert ask.acquire("b-1", now=86499.999999, terms=OPERATION) == Done(RESULT, token, kept=True)
         assert ask.sweep(now=90000.0, idle=3600.0).locks == 0
         assert ask.sweep(now=90100.0, idle=3600.0).locks == 1
 
@@ -161,7 +167,7 @@ class KeepingResults:
         plain = ask.take("b-1", now=200.0).token
         ask.release("b-1", plain, now=201.0)
         assert ask.sweep(now=50000.0, idle=0.0).locks == 0
-        assert ask.acquire("c-1", now=50000.0, terms=OPERATION) == Done(RESULT, token)
+        assert ask.acquire("c-1", now=50000.0, terms=OPERATION) == Done(RESULT, token, kept=True)
 
     def test_what_was_thrown_away_is_forgotten_like_any_other(self, ask: Asker) -> None:
         self.done(ask, keep=86400.0)
@@ -182,4 +188,4 @@ class KeepingResults:
         result = '"' + "\u9501" * ((LARGEST_RESULT - 2) // 3) + '"'
         token = ask.take("a-1", now=100.0, terms=OPERATION).token
         ask.succeed("a-1", token, now=101.0, result=result, keep=3600.0)
-        assert ask.acquire("b-1", now=102.0, terms=OPERATION) == Done(result, token)
+        assert ask.acquire("b-1", now=102.0, terms=OPERATION) == Done(result, token, kept=True)
