@@ -124,6 +124,7 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
         *,
         exclusive: bool = False,
         max_attempts: int | None = None,
+        keep: Seconds = 0,
         **options: Unpack[WaitOptions],
     ) -> AsyncOperation:
         """Do something once for all who want it, in an ``async with`` block: see `Holdfast.operation`."""
@@ -133,6 +134,7 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
             keys.operation(name, resource),
             exclusive=exclusive,
             max_attempts=max_attempts,
+            keep=keep,
             options=options,
         )
 
@@ -144,6 +146,7 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
         ready: Callable[[], Any] | None = None,
         exclusive: bool = False,
         max_attempts: int | None = None,
+        keep: Seconds = 0,
         **options: Unpack[WaitOptions],
     ) -> T | Any:
         """Have *do* called by one of all who ask: see `Holdfast.run_once`.
@@ -153,8 +156,16 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
         check_options(options, WaitOptions)
         left = countdown(options)
 
-        def operation() -> AsyncOperation:
-            return AsyncOperation(self, key, exclusive=exclusive, max_attempts=max_attempts, options=left())
+        def operation(seen: int) -> AsyncOperation:
+            return AsyncOperation(
+                self,
+                key,
+                exclusive=exclusive,
+                max_attempts=max_attempts,
+                keep=keep,
+                options=left(),
+                seen=seen,
+            )
 
         return await run_once(operation, do, ready)
 

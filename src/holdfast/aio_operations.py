@@ -39,7 +39,8 @@ class AsyncOperation(BaseOperation):
                 await self._lease.__aenter__()  # first: a loss then ends the wait for the companion, too
                 if self._companion_key is not None:
                     with owner(self._lease.owner):
-                        self._companion = await self._client.acquire(self._companion_key, **self._left())
+                        options = self._for_companion()
+                        self._companion = await self._client.acquire(self._companion_key, **options)
                         await self._companion.__aenter__()
                     self._lease.check()
             except BaseException as problem:
@@ -73,7 +74,7 @@ class AsyncOperation(BaseOperation):
 
 
 async def run_once(
-    operation: Callable[[], AsyncOperation],
+    operation: Callable[[int], AsyncOperation],
     do: Callable[[], T | Awaitable[T]],
     ready: Callable[[], Any | Awaitable[Any]] | None,
 ) -> T | Any:
@@ -82,11 +83,13 @@ async def run_once(
     async def is_there() -> bool:
         return ready is not None and bool(await _awaited(ready))
 
+    seen = 0
     while not await is_there():
-        async with operation() as mine:
+        async with operation(seen) as mine:
             if mine.todo:
                 # Somebody may have finished it between our look and our grant.
                 if await is_there():
+                    mine._keep = 0.0  # noqa: SLF001 - there is no result
                     return None
                 result = await _awaited(do)
                 problem = mine._pass_on(result)  # noqa: SLF001
@@ -96,6 +99,7 @@ async def run_once(
             return result
         if ready is None or await is_there():
             return mine.result
+        seen = mine._seen  # noqa: SLF001 - it was done, and is not there any more: that result is of no use
     return None
 
 

@@ -145,8 +145,10 @@ class BaseClient:
         permits: int | None = None,
         take: int = 1,
         lock_delay: Seconds = 0.0,
+        at_least: Seconds = 0.0,
         operation: bool = False,
         max_attempts: int | None = None,
+        seen: int = 0,
     ) -> Wish:
         """Check what a caller asks for, and put it into a request."""
         settings = self.settings
@@ -172,7 +174,8 @@ class BaseClient:
             limit=limit,
             patience=settings.patience,
             claim=settings.claim,
-            terms=terms_of(mode, permits, take, lock_delay, operation, max_attempts),
+            terms=terms_of(mode, permits, take, lock_delay, at_least, operation, max_attempts),
+            seen=seen,
         )
         return Wish(request, patience, most, renew, on_lost, asked_at(), owner is not None)
 
@@ -182,7 +185,8 @@ class BaseClient:
         wish = self._wish(key, **(options | {"timeout": 0}))
         if wish.request.terms != PLAIN:
             raise errors.SettingsError(
-                "inside a transaction a lock is plainly exclusive: leave out mode, permits and lock_delay"
+                "inside a transaction a lock is plainly exclusive: leave out mode, permits, lock_delay and"
+                " at_least"
             )
         return wish
 

@@ -52,7 +52,10 @@ class LockTimeout(HoldfastError, TimeoutError):
         if self.holder is None:
             return f"{self.key!r} was not granted ({after})"
         text = f"{self.key!r} is held by {self.holder}"
-        if self.expires_in is not None:
+        if self.holder.gone:
+            opens = f" for another {max(self.expires_in, 0):.1f} s" if self.expires_in is not None else ""
+            text = f"{self.key!r} is shut{opens}: the last to have it was {self.holder}"
+        elif self.expires_in is not None:
             text += f", lease ends in {max(self.expires_in, 0):.1f} s unless renewed"
         if self.position is not None:
             text += f"; we were number {self.position} in the queue"

@@ -323,7 +323,7 @@ class KeeperThread:
             kept = self._keeper.leases.get(leash.attempt)
             if kept is not None:  # else it was released, or lost, before it was dropped
                 grant = kept.grant
-                self._keeper.pursue(Withdraw(grant.key, grant.attempt), lasts=grant.ttl, now=now)
+                self._keeper.pursue(Withdraw(grant.key, grant.attempt, held=True), lasts=grant.ttl, now=now)
                 if not kept.leaving:  # else a transaction was to release it, and if it did not, we do
                     leaks.append((grant.key, leash.place))
         return leaks

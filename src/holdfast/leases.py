@@ -264,7 +264,7 @@ class BaseLease:
         """Have it given back in the background: it cannot be trusted from now on."""
         self._pursued = True
         grant = self._kept.grant
-        client._keeping.pursue(Withdraw(grant.key, grant.attempt), grant.ttl)  # noqa: SLF001
+        client._keeping.pursue(Withdraw(grant.key, grant.attempt, held=True), grant.ttl)  # noqa: SLF001
 
     def _giving_back(
         self, client: BaseClient, outcome: Outcome | None

@@ -12,8 +12,8 @@ from holdfast.clock import boot_time
 from holdfast.core import keys
 from holdfast.core.family import LARGEST_ERROR, LARGEST_RESULT, Failure, Outcome
 from holdfast.core.requests import Done
-from holdfast.core.settings import seconds
-from holdfast.options import WaitOptions
+from holdfast.core.settings import Seconds, seconds
+from holdfast.options import WaitOptions, lasting
 from holdfast.ownership import owner
 from holdfast.sync_leases import Hold, Lease
 
@@ -29,12 +29,22 @@ class BaseOperation:
     """An operation as far as it is the same for threads and tasks."""
 
     def __init__(
-        self, client: BaseClient, key: str, *, exclusive: bool, max_attempts: int | None, options: WaitOptions
+        self,
+        client: BaseClient,
+        key: str,
+        *,
+        exclusive: bool,
+        max_attempts: int | None,
+        keep: Seconds,
+        options: WaitOptions,
+        seen: int = 0,
     ) -> None:
         self.key = keys.validate(key)
         self._client = client
         self._companion_key = companion_of(self.key) if exclusive else None
         self._max_attempts = max_attempts
+        self._keep = lasting(keep, "keep")
+        self._seen = seen  # the token of a result that is kept and was not what is wanted
         self._options = options
         self._left = countdown(options)
         self._lease: BaseLease | None = None
@@ -82,12 +92,20 @@ class BaseOperation:
             raise errors.SettingsError(f"this operation {self.key!r} was entered before; make a new one")
         self._entered = True
         return self._client._wish(  # noqa: SLF001
-            self.key, operation=True, max_attempts=self._max_attempts, **self._options
+            self.key,
+            operation=True,
+            max_attempts=self._max_attempts,
+            seen=self._seen,
+            **self._options,
         )
+
+    def _for_companion(self) -> WaitOptions:
+        """Return how to take the lock of the resource, which other operations want when we are done."""
+        return {**self._left(), "at_least": 0}
 
     def _take(self, got: BaseLease | Done) -> None:
         if isinstance(got, Done):
-            self._result = got.result
+            self._result, self._seen = got.result, got.token
         else:
             self._lease = got
 
@@ -104,7 +122,7 @@ class BaseOperation:
         """Have the lease tell how it ended. It counts if no other block of the same owner is left."""
         assert self._lease is not None
         failure = as_failure(error) if error is not None else self._failed
-        outcome = Outcome(failure is None, self._text if failure is None else failure)
+        outcome = Outcome(True, self._text, self._keep) if failure is None else Outcome(False, failure)
         self._lease._outcome = outcome  # noqa: SLF001
 
     def _check_entered(self) -> None:
@@ -145,7 +163,7 @@ class Operation(BaseOperation):
                     self._lease._enter_block()  # noqa: SLF001
                 if self._lease is not None and self._companion_key is not None:
                     # Before it is entered: an interrupt may hit right after that.
-                    self._companion = self._client.hold(self._companion_key, **self._left())
+                    self._companion = self._client.hold(self._companion_key, **self._for_companion())
                     with owner(self._lease.owner):
                         self._companion.__enter__()
                     self._lease.check()  # it may have been lost while we waited
@@ -203,14 +221,16 @@ class Operation(BaseOperation):
 
 
 def run_once(
-    operation: Callable[[], Operation], do: Callable[[], T], ready: Callable[[], Any] | None
+    operation: Callable[[int], Operation], do: Callable[[], T], ready: Callable[[], Any] | None
 ) -> T | Any:
     """Do something unless it is there already or somebody else does it; see `Holdfast.run_once`."""
+    seen = 0
     while ready is None or not ready():
-        with operation() as mine:
+        with operation(seen) as mine:
             if mine.todo:
                 # Somebody may have finished it between our look and our grant.
                 if ready is not None and ready():
+                    mine._keep = 0.0  # noqa: SLF001 - there is no result
                     return None
                 result = do()
                 problem = mine._pass_on(result)  # noqa: SLF001
@@ -220,6 +240,7 @@ def run_once(
             return result
         if ready is None or ready():
             return mine.result
+        seen = mine._seen  # noqa: SLF001 - it was done, and is not there any more: that result is of no use
     return None
 
 

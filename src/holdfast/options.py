@@ -9,11 +9,10 @@ from holdfast import errors
 from holdfast.core import keys
 from holdfast.core.backoff import Backoff
 from holdfast.core.data import data
-from holdfast.core.family import PLAIN, Mode, Terms
+from holdfast.core.family import LONGEST, PLAIN, Mode, Terms, check_at_least
 from holdfast.core.settings import Seconds, seconds
 
 MOST = 2**31 - 1  # of anything that is counted
-MAX_DELAY = 86400.0
 
 # How long work that has failed in a block is left alone: 1, 2, 4 … 60 s, with some jitter.
 RETRY = Backoff(first=1.0, most=60.0)
@@ -32,6 +31,7 @@ class BasicOptions(TypedDict, total=False):
     renew: bool
     on_lost: OnLost | None
     lock_delay: Seconds
+    at_least: Seconds
 
 
 class LeaseOptions(BasicOptions, total=False):
@@ -108,23 +108,27 @@ def terms_of(
     permits: int | None,
     take: int,
     lock_delay: Seconds,
+    at_least: Seconds,
     operation: bool,
     max_attempts: int | None,
 ) -> Terms:
     """Check on what terms a caller wants a lock."""
-    if mode == "exclusive" and permits is None and take == 1 and not lock_delay and not operation:
+    plain = mode == "exclusive" and permits is None and take == 1 and not operation
+    if plain and not lock_delay and not at_least:
         return PLAIN
     if mode not in ("exclusive", "shared"):
         raise errors.SettingsError(f"mode is {mode!r}; it must be 'exclusive' or 'shared'")
-    delay = seconds(lock_delay, "lock_delay")
-    if delay > MAX_DELAY:
-        raise errors.SettingsError(f"lock_delay is {delay:g} s; at most {MAX_DELAY:g} s are allowed")
+    delay, least = lasting(lock_delay, "lock_delay"), lasting(at_least, "at_least")
+    if least:
+        check_at_least(mode if permits is None else "permits")
     if max_attempts is not None:
         whole(max_attempts, "max_attempts")
     if permits is None:
         if take != 1:
             raise errors.SettingsError("take= is for semaphores: say permits= too, or use semaphore()")
-        return Terms(mode=mode, delay=delay, operation=operation, max_attempts=max_attempts or 0)
+        return Terms(
+            mode=mode, delay=delay, operation=operation, max_attempts=max_attempts or 0, at_least=least
+        )
     if permits != 0:
         whole(permits, "permits")
     whole(take, "take")
@@ -133,6 +137,14 @@ def terms_of(
     if permits and take > permits:
         raise errors.SettingsError(f"take is {take}, and there are only {permits} permits")
     return Terms(mode="permits", take=take, permits=permits, delay=delay)
+
+
+def lasting(value: Seconds, name: str) -> float:
+    """Return a time in seconds for which a store is to remember something."""
+    length = seconds(value, name)
+    if length > LONGEST:
+        raise errors.SettingsError(f"{name} is {length:g} s; at most {LONGEST:g} s are allowed")
+    return length
 
 
 def whole(value: object, name: str) -> int:

@@ -105,6 +105,8 @@ class Holdfast(ClusterMethods, BaseClient):
         - *mode*: ``shared`` to hold it together with others who have it shared.
         - *lock_delay*: if the lease runs out unreleased, nobody gets the lock for this long: for resources
           that cannot check tokens, and need time to finish what a dead holder has begun.
+        - *at_least*: the lock stays taken for this long from its grant, although it is released before: so
+          that a job which several machines start at about the same time runs once. Only if it is exclusive.
         - *permits*, *take*: see `semaphore`.
         """
         check_options(options)
@@ -141,6 +143,7 @@ class Holdfast(ClusterMethods, BaseClient):
         *,
         exclusive: bool = False,
         max_attempts: int | None = None,
+        keep: Seconds = 0,
         **options: Unpack[WaitOptions],
     ) -> Operation:
         """Do something once for all who want it: ``with locks.operation("pull", "model-7b") as pull:``.
@@ -153,6 +156,8 @@ class Holdfast(ClusterMethods, BaseClient):
         - *exclusive*: not beside other operations on this resource that say so. Whoever gives up while it
           waits for those has failed.
         - *max_attempts*: after so many failures all who wait get `OperationFailed`.
+        - *keep*: for how long whoever asks after it was done gets the result, instead of doing it again; by
+          default only those who wait do.
         """
         check_options(options, WaitOptions)
         return Operation(
@@ -160,6 +165,7 @@ class Holdfast(ClusterMethods, BaseClient):
             keys.operation(name, resource),
             exclusive=exclusive,
             max_attempts=max_attempts,
+            keep=keep,
             options=options,
         )
 
@@ -171,19 +177,29 @@ class Holdfast(ClusterMethods, BaseClient):
         ready: Callable[[], Any] | None = None,
         exclusive: bool = False,
         max_attempts: int | None = None,
+        keep: Seconds = 0,
         **options: Unpack[WaitOptions],
     ) -> T | Any:
         """Have *do* called by one of all who ask, and return what it returned, whoever called it.
 
         *ready* tells whether it is there already: it is asked before we wait, after every grant and when
         somebody else was done. If it is, *do* is not called, and None is returned unless somebody has just
-        passed something on. The other options are those of `operation`.
+        passed something on. With *keep* the result is also for those who ask later, for that long; without
+        it they do it again. The other options are those of `operation`.
         """
         check_options(options, WaitOptions)
         left = countdown(options)
 
-        def operation() -> Operation:
-            return Operation(self, key, exclusive=exclusive, max_attempts=max_attempts, options=left())
+        def operation(seen: int) -> Operation:
+            return Operation(
+                self,
+                key,
+                exclusive=exclusive,
+                max_attempts=max_attempts,
+                keep=keep,
+                options=left(),
+                seen=seen,
+            )
 
         return run_once(operation, do, ready)
 
@@ -461,16 +477,18 @@ class Holdfast(ClusterMethods, BaseClient):
         self._forget(grant.key, grant.attempt, grant.ttl, waits=within is None)
         raise errors.Closed(repr(self))
 
-    def _forget(self, key: str, attempt: str, lasts: float, *, waits: bool = True) -> None:
+    def _forget(
+        self, key: str, attempt: str, lasts: float, *, waits: bool = True, held: bool = False
+    ) -> None:
         """Undo an attempt. An interrupt can hit between the steps, where no plan hears of it; to withdraw
         what was released or withdrawn before is harmless. *lasts*: after which it has ended by itself.
-        *waits*: see `_last_wish`.
+        *waits*: see `_last_wish`; *held*: see `Withdraw`.
         """
         if not self._attempts.made(attempt):
             return  # we are a forked child, and it is the parent's
         self._stop_waiting(attempt)
         self._keeping.drop(attempt)
-        withdraw = Withdraw(key, attempt)
+        withdraw = Withdraw(key, attempt, held)
         try:
             if waits:
                 self._store.execute(withdraw)

@@ -103,7 +103,7 @@ class Lease(BaseLease):
         """Give it back without a word, when an interrupt has hit while it was released."""
         grant = self._kept.grant
         waits = not self._kept.leaving
-        self._client._forget(grant.key, grant.attempt, grant.ttl, waits=waits)  # noqa: SLF001
+        self._client._forget(grant.key, grant.attempt, grant.ttl, waits=waits, held=True)  # noqa: SLF001
         self._leave_block()
         self._released = True
 

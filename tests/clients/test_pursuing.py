@@ -77,6 +77,17 @@ def test_a_release_that_fails_is_pursued(stage: Stage, others: Holdfast, tmp_pat
     stage.call(lease.release)  # whoever tries again finds it done
 
 
+def test_a_release_that_is_made_up_for_keeps_the_lock_taken(
+    stage: Stage, others: Holdfast, tmp_path: Path
+) -> None:
+    """It was held, and work was done."""
+    lease = stage.call(stage.client(settings=SETTINGS).acquire, "nightly", at_least=3600)
+    with nobody_can_write(tmp_path), pytest.raises(StoreUnavailable):
+        stage.call(lease.release)
+    eventually(lambda: look(others).holds == 0)
+    assert look(others).state == "held"
+
+
 def test_a_ticket_that_cannot_be_withdrawn_is_pursued(stage: Stage, others: Holdfast, tmp_path: Path) -> None:
     locks = stage.client(settings=SETTINGS)
     holder = others.acquire("nightly", owner="holder")

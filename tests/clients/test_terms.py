@@ -285,6 +285,41 @@ def test_a_lock_that_was_given_back_is_not_shut(stage: Stage) -> None:
     stage.call(stage.call(stage.locks.acquire, "disk", timeout=0).release)
 
 
+def test_a_lock_stays_taken_although_the_work_was_quick(stage: Stage) -> None:
+    lease = stage.call(stage.locks.acquire, "cleanup", at_least=3600, owner="host-1")
+    stage.call(lease.release)
+    with pytest.raises(LockTimeout) as caught:
+        stage.actor("host-2").call(stage.locks.acquire, "cleanup", timeout=0)
+    assert caught.value.holder is not None
+    assert (caught.value.holder.owner, caught.value.holder.gone) == ("host-1", True)
+    assert str(caught.value).startswith("'cleanup' is shut for another 3")
+    assert "the last to have it was host-1 (host " in str(caught.value)
+    view = stage.look("cleanup")
+    assert view is not None
+    assert (view.state, view.holds) == ("held", 0)
+
+
+def test_what_is_only_shut_is_broken_open(stage: Stage) -> None:
+    """By who looked at it first, as `break_lock` does."""
+    stage.call(stage.call(stage.locks.acquire, "cleanup", at_least=3600).release)
+    broken = stage.call(stage.locks.break_lock, "cleanup", reason="run it again")
+    assert broken.holder.gone
+    assert stage.call(stage.locks.break_lock, "cleanup", reason="again") is None
+    stage.call(stage.call(stage.locks.acquire, "cleanup", timeout=0).release)
+
+
+def test_an_operation_stays_taken_and_its_companion_does_not(stage: Stage) -> None:
+    """Other operations on the resource are not kept out by it."""
+
+    def pull() -> str:
+        return "done"
+
+    stage.call(stage.locks.run_once, "pull:7b", pull, exclusive=True, at_least=3600)
+    with pytest.raises(LockTimeout):
+        stage.call(stage.locks.run_once, "pull:7b", pull, exclusive=True, timeout=0)
+    assert stage.call(stage.locks.run_once, "push:7b", pull, exclusive=True, timeout=0) == "done"
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -296,6 +331,10 @@ def test_a_lock_that_was_given_back_is_not_shut(stage: Stage) -> None:
         ({"permits": 2, "take": 0}, "take is 0"),
         ({"lock_delay": -1}, "lock_delay is -1"),
         ({"lock_delay": 1e9}, "at most"),
+        ({"at_least": -1}, "at_least is -1"),
+        ({"at_least": 1e9}, "at_least is 1e"),
+        ({"at_least": 1, "mode": "shared"}, "at_least is for exclusive locks: a shared lock"),
+        ({"at_least": 1, "permits": 2}, "at_least is for exclusive locks: a semaphore"),
     ],
 )
 def test_terms_that_make_no_sense_are_refused(stage: Stage, options: dict[str, Any], says: str) -> None:

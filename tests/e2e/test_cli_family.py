@@ -205,3 +205,28 @@ def test_break_says_that_others_still_have_it(locks):
     assert "first" in told
     assert told.rstrip().endswith("others have it")
     assert output("break", "table", "--reason", "stuck", "--yes").rstrip().endswith("it is free now")
+
+
+# Locks that stay taken, and results that are kept
+
+
+def test_a_command_that_was_quick_keeps_the_lock_taken_and_break_opens_it(locks):
+    """The process has ended; the store keeps the lock shut."""
+    assert output("run", "cleanup", "--no-wait", "--at-least", "1h", "--", "echo", "cleaned") == "cleaned\n"
+    again = holdfast("run", "cleanup", "--no-wait", "--at-least", "1h", "--", "echo", "cleaned")
+    assert (again.returncode, again.stdout) == (75, "")
+    assert "'cleanup' is shut for another 3" in again.stderr
+    shown = words(output("show", "cleanup"))
+    assert ["state", "held", "(shut)"] in shown
+    assert any(line[:7] == ["lease", "is", "over;", "the", "lock", "opens", "in"] for line in shown)
+    assert "'cleanup' is open" in output("break", "cleanup", "--reason", "again", "--yes")
+    assert output("run", "cleanup", "--no-wait", "--", "echo", "cleaned") == "cleaned\n"
+
+
+def test_a_kept_result_is_shown_and_thrown_away(locks):
+    locks.run_once("fixture:db", lambda: "made", keep=3600, owner="worker-7")
+    (line,) = (line for line in words(output("show", "fixture:db")) if line[0] == "result")
+    assert " ".join(line[:4]) == "result kept for another"
+    assert "worker-7," in line
+    assert "what was left of the lease" in output("break", "fixture:db", "--reason", "again", "--yes")
+    assert locks.run_once("fixture:db", lambda: "made anew") == "made anew"

@@ -89,6 +89,8 @@ def test_ls_json_has_all_there_is(locks):
         "permits": 0,
         "taken": 0,
         "operation": False,
+        "kept": None,
+        "kept_for": 0.0,
         "holder": {
             "owner": "me",
             "host": os.uname().nodename,
@@ -96,6 +98,7 @@ def test_ls_json_has_all_there_is(locks):
             "token": lease.token,
             "claimed": True,
             "take": 1,
+            "gone": False,
         },
     }
 

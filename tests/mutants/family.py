@@ -276,7 +276,7 @@ FAMILY_MUTANTS = (
         "a winner that did not come shuts the lock",
         "Delay",
         SETTLING,
-        (("if hold.claimed and hold.terms.delay:", "if hold.terms.delay:"),),
+        (("if hold.claimed:\n                lock.shut", "if hold.end:\n                lock.shut"),),
         test=f"{MEMORY_SUITE}::test_a_winner_that_did_not_come_does_not_shut_it[sync]",
     ),
     Mutant(
@@ -285,8 +285,8 @@ FAMILY_MUTANTS = (
         SWEEPING,
         (
             (
-                "not lock.holds and lock.shut_until <= now and lock.freed_at",
-                "not lock.holds and lock.freed_at",
+                "not lock.holds and lock.shut_until <= now and lock.used_at()",
+                "not lock.holds and lock.used_at()",
             ),
         ),
         test=f"{MEMORY_SUITE}::test_sweeping_does_not_open_it[sync]",

@@ -35,6 +35,7 @@ from tests.mutants.rules import RULES_MUTANTS, RULES_MUTANTS_ON_SERVERS
 from tests.mutants.servers import SERVER_MUTANTS
 from tests.mutants.serving import SERVING_MUTANTS, SERVING_MUTANTS_ON_SERVERS
 from tests.mutants.shell import SHELL_MUTANTS, SHELL_MUTANTS_ON_SERVERS
+from tests.mutants.staying import STAYING_MUTANTS
 from tests.servers.binaries import PACKAGES, find
 
 LOCAL_MUTANTS = (
@@ -42,6 +43,7 @@ LOCAL_MUTANTS = (
     + KEEPING_MUTANTS
     + RULES_MUTANTS
     + FAMILY_MUTANTS
+    + STAYING_MUTANTS
     + CLUSTER_MUTANTS
     + SERVING_MUTANTS
     + FOUND_MUTANTS

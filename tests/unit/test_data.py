@@ -95,6 +95,7 @@ def test_values_become_dictionaries_all_the_way_down():
                 "held_for": 3.0,
                 "claimed": True,
                 "take": 1,
+                "gone": False,
             },
             "expires_in": 1.5,
         },

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import errors
+from holdfast.core.data import replace
 from holdfast.core.family import Failure, Link
 from holdfast.core.requests import Holder
 from holdfast.errors import CODES, HoldfastError, exit_code, http_status
@@ -169,6 +170,16 @@ def test_a_disagreement_about_permits_names_both_numbers():
 
 def test_a_timeout_without_a_known_holder():
     assert str(EXAMPLES[1]) == "'nightly' was not granted (not waiting)"
+
+
+def test_a_timeout_tells_a_lock_that_is_shut_from_one_that_is_held():
+    gone = replace(HOLDER, gone=True)
+    error = errors.LockTimeout("nightly", waited=0, holder=gone, expires_in=12.4)
+    assert str(error).startswith(
+        "'nightly' is shut for another 12.4 s: the last to have it was worker-7 (host"
+    )
+    error = errors.LockTimeout("nightly", waited=0, holder=gone)
+    assert str(error).startswith("'nightly' is shut: the last to have it was worker-7 (host")
 
 
 def test_a_timeout_does_not_speak_of_ends_in_the_past():

@@ -9,9 +9,11 @@ from holdfast.core.family import (
     NO_NOTES,
     PLAIN,
     Failure,
+    KeptResult,
     Link,
     Notes,
     Terms,
+    check_at_least,
     dump,
     fits,
     load_cycle,
@@ -19,6 +21,7 @@ from holdfast.core.family import (
     load_notes,
     load_terms,
 )
+from holdfast.errors import SettingsError
 
 SHARED = Terms(mode="shared")
 FAILURE = Failure("ann", "alpha", 101, token=7, error="no space left")
@@ -26,6 +29,21 @@ FAILURE = Failure("ann", "alpha", 101, token=7, error="no space left")
 
 def permits(take: int = 1) -> Terms:
     return Terms(mode="permits", take=take)
+
+
+def test_what_a_later_release_has_added_is_passed_over():
+    assert load_terms('{"delay":1.5,"colour":"red"}') == Terms(delay=1.5)
+    assert load_notes('{"permits":3,"colour":"red"}') == Notes(permits=3)
+    kept = KeptResult(token=7, until=9, owner="ann", host="alpha", pid=101, granted_at=5)
+    text = json.dumps({"kept": {**as_dict(kept), "colour": "red"}})
+    assert load_notes(text) == load_notes(dump(Notes(kept=kept))) == Notes(kept=kept)
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("shared", "a shared lock"), ("permits", "a semaphore")])
+def test_only_what_is_exclusive_can_stay_taken(mode, kind):
+    check_at_least("exclusive")
+    with pytest.raises(SettingsError, match=f"at_least is for exclusive locks: {kind} is not taken by one"):
+        check_at_least(mode)
 
 
 @pytest.mark.parametrize("wanted", [PLAIN, SHARED, permits(3)])
@@ -66,6 +84,7 @@ def test_more_may_be_taken_than_there_are_now_and_then_nothing_fits():
         Terms(mode="permits", take=2, permits=4),
         Terms(delay=1.5),
         Terms(operation=True, max_attempts=3),
+        Terms(at_least=30.0),
     ],
 )
 def test_terms_are_what_they_were(terms):

@@ -43,6 +43,7 @@ SECOND = Acquire("nightly", "a-1.1", "worker-7", 30.0, Client("i-1", "alpha", 10
 HOLDER = Holder("worker-1", "beta", 202, token=7, held_for=3.0)
 WITHDRAW = Withdraw("nightly", "a-1")
 PULL = replace(MINE, terms=Terms(operation=True))
+KEPT = Done("1", 9, kept=True)
 FAILURE = Failure("worker-1", "beta", 202, 7, "no space left")
 
 
@@ -267,6 +268,23 @@ def test_who_is_to_do_it_is_told_who_failed_before(clock):
     next(plan)
     grant = result(plan, Granted(9, 30.0, failures=(FAILURE,)))
     assert (grant.terms, grant.failures) == (PULL.terms, (FAILURE,))
+
+
+def test_a_kept_result_leaves_no_copy_of_the_question_that_could_take_the_lock(clock):
+    """It ends no attempt, where what was told to a waiter has."""
+    plan = plan_for(clock, request=PULL)
+    next(plan)
+    assert result(plan, KEPT) == KEPT
+    plan = plan_for(clock, request=PULL, retire=True)
+    next(plan)
+    assert plan.send(KEPT) == WITHDRAW
+    assert result(plan, Withdrawn()) == KEPT
+    plan = plan_for(clock, request=PULL)
+    next(plan)
+    plan.throw(OutcomeUnknown("lost"))
+    assert plan.send(None) == PULL
+    assert plan.send(KEPT) == WITHDRAW
+    assert result(plan, Withdrawn()) == KEPT
 
 
 @pytest.mark.parametrize("answer", [Done("null", 9), Failed(())])

@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.core.backoff import Backoff
+from holdfast.core.data import replace
 from holdfast.core.events import Event
 from holdfast.core.family import Outcome
 from holdfast.core.plans import WATCH_EVERY, Abandoned, Grant, Wait, ask, break_leases, next_events, release
@@ -298,6 +299,31 @@ def test_a_lease_that_is_named_is_broken_without_a_look():
     plan = breaking(7)
     next(plan)
     assert result(plan, NotHeld("taken over")) == []
+
+
+def test_a_lock_that_is_only_shut_is_broken_open_by_the_token_that_shut_it():
+    plan = breaking()
+    next(plan)
+    gone = Holder("worker", "host", 1, 7, 1.0, gone=True)
+    assert plan.send(LockView("gpu", "held", 7, gone, 9.0, 0, 0)) == Break("gpu", "olga", "stuck", 7)
+    assert result(plan, Broken(gone)) == [Broken(gone)]
+
+
+def test_a_result_that_is_kept_is_thrown_away_after_the_leases_that_are_there():
+    gone = Holder("worker", "host", 1, 7, 1.0, gone=True)
+    plan = breaking()
+    next(plan)
+    shown = LockView("gpu", "free", 8, None, 0.0, 0, 0, kept=gone, kept_for=9.0)
+    assert plan.send(shown) == Break("gpu", "olga", "stuck", 7)
+    assert result(plan, Broken(gone)) == [Broken(gone)]
+    plan = breaking()
+    next(plan)
+    assert plan.send(replace(view(8, newest=8), kept=gone)) == Break("gpu", "olga", "stuck", 8)
+    assert plan.send(Broken(holder(8))) == Break("gpu", "olga", "stuck", 7)
+    assert result(plan, Broken(gone)) == [Broken(holder(8)), Broken(gone)]
+    plan = breaking()
+    next(plan)
+    assert result(plan, view(8, newest=8, state="expired")) == []
 
 
 def test_all_that_are_shown_are_broken():

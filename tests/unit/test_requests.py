@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.core import requests
 from holdfast.core.data import replace
+from holdfast.core.family import KeptResult
 from holdfast.core.requests import (
     DEFAULT_LIMIT,
     Acquire,
@@ -23,6 +24,7 @@ from holdfast.core.requests import (
     Sweep,
     Swept,
     addressed,
+    doer,
 )
 
 CLIENT = Client("i-1", "alpha", 101)
@@ -103,3 +105,10 @@ def test_sweeps_add_up():
 def test_what_an_attempt_leaves_behind_lasts_as_long_as_its_lease_or_its_ticket_and_claim():
     assert MINE.lasts == 30.0
     assert replace(MINE, ttl=1.0, patience=15.0, claim=5.0).lasts == 20.0
+
+
+def test_who_has_done_what_is_kept_is_told_as_gone():
+    kept = KeptResult(token=7, until=9_000_000, owner="ann", host="alpha", pid=101, granted_at=1_000_000)
+    told = doer(kept, now=3_500_000)
+    assert told == Holder("ann", "alpha", 101, 7, held_for=2.5, gone=True)
+    assert str(told) == "ann (host alpha, pid 101), who was granted it 2.5 s ago"

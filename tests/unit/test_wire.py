@@ -227,8 +227,23 @@ def test_terms_are_sent_only_when_they_are_not_the_usual_ones():
     plain = r.Acquire("k", "a-1", "ann", 30.0, CLIENT)
     assert not set(TERMS) & set(wire.ask(plain).body or {})
     shared = wire.ask(replace(plain, terms=Terms(mode="shared", delay=2.0))).body or {}
-    assert (shared["mode"], shared["lock_delay"], shared["operation"]) == ("shared", 2.0, False)
+    assert (shared["mode"], shared["lock_delay"]) == ("shared", 2.0)
+    assert not {"operation", "at_least"} & set(shared)  # which a server of an earlier release may not know
     assert set(TERMS.values()) == set(Terms.__match_args__)  # type: ignore[attr-defined]
+
+
+def test_what_a_server_of_an_earlier_release_does_not_know_is_sent_only_if_it_is_meant():
+    assert (wire.ask(r.Release("k", "a-1", 8, outcome=Outcome(True, "1"))).body or {})["outcome"] == {
+        "succeeded": True,
+        "text": "1",
+    }
+    kept = wire.ask(r.Release("k", "a-1", 8, outcome=Outcome(True, "1", 60.0))).body or {}
+    assert kept["outcome"]["keep"] == 60.0
+    assert wire.ask(r.Withdraw("k", "a-1")).body == {"attempt": "a-1"}
+    assert wire.ask(r.Withdraw("k", "a-1", held=True)).body == {"attempt": "a-1", "held": True}
+    plain = r.Acquire("k", "a-1", "ann", 30.0, CLIENT)
+    assert "seen" not in (wire.ask(plain).body or {})
+    assert (wire.ask(replace(plain, seen=8)).body or {})["seen"] == 8
 
 
 def test_a_given_time_is_sent_and_none_is_not():

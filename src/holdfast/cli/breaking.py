@@ -18,7 +18,8 @@ from holdfast.sync import Holdfast
 DESCRIPTION = """\
 Take a lock away from its holder and give it to the next in the queue. If
 several hold it together, shared or as a semaphore, it is taken away from all of
-them; with --token from one.
+them; with --token from one. A lock that is only shut (at least, lock-delay) is
+opened, and the result of an operation that is kept is thrown away.
 
 The holder is told that its lease is lost, and by whom and why; the history
 keeps it. But it may be in the middle of its work and notice late: only what is
@@ -63,19 +64,21 @@ def call(args: argparse.Namespace) -> int:
         newest, tokens = 0, [args.token]
         if args.token is None or not args.yes:
             view = locks.inspect(key)
-            if view is None or view.holder is None:
+            if view is None or (view.holder is None and view.kept is None):
                 raise errors.NotHeld(key, "it is free")
             if args.token is None:  # what the person sees is what is broken, and nobody after it
-                newest, tokens = view.token, [holder.token for holder in holders_of(view)]
-            if not confirm(f"{_explain(view)}\nbreak it?", yes=args.yes):
+                newest = view.token
+                shown = (*holders_of(view), *filter(None, [view.kept]))
+                tokens = list(dict.fromkeys(each.token for each in shown))
+            if not confirm(f"{_explain(view)}\n{_question(view)}?", yes=args.yes):
                 say("nothing was done")
                 return REFUSED
         answers = []
         for token in tokens:
             answers.append(locks.break_lock(key, reason=args.reason, by=args.by or me(), token=token))
             if token == tokens[-1] and (view := locks.inspect(key)):  # of many, only the first are shown
-                shown = (holder.token for holder in view.holders)
-                tokens += [each for each in shown if each <= newest and each not in tokens]
+                more = (holder.token for holder in view.holders)
+                tokens += [each for each in more if each <= newest and each not in tokens]
         left = locks.inspect(key)
     if not any(answers):
         which = f"the lease with token {tokens[0]} is" if len(tokens) == 1 else "all those leases are"
@@ -88,8 +91,17 @@ def call(args: argparse.Namespace) -> int:
     return 0
 
 
+def _question(view: LockView) -> str:
+    if view.holder is None:
+        return "throw it away"
+    return "break it open" if view.holder.gone else "break it"
+
+
 def _told(key: str, broken: Broken, *, is_free: bool) -> str:
     loser = broken.holder
+    if loser.gone:
+        next_one = f"; {clean(broken.next)} has it now" if broken.next else ""
+        return f"what was left of the lease with token {loser.token} is gone: {key!r} is open{next_one}"
     now = "it is free now" if is_free else "others have it"
     if broken.next:
         now = f"{clean(broken.next)} has it now"
@@ -100,6 +112,17 @@ def _told(key: str, broken: Broken, *, is_free: bool) -> str:
 
 
 def _explain(view: LockView) -> str:
+    kept = ""
+    if view.kept is not None:
+        kept = (
+            f"The result of {view.key!r} is kept for another {duration_text(view.kept_for)}; it was done by"
+            f" {clean(str(view.kept))}."
+        )
+    if view.holder is None:
+        return kept
+    if view.holder.gone:
+        shut = f"{view.key!r} is shut for another {duration_text(view.expires_in)}; the last to have it was"
+        return f"{kept}\n{shut} {clean(str(view.holder))}.".lstrip()
     holders = holders_of(view)
     held = "; ".join(f"{clean(str(holder))}, token {holder.token}" for holder in holders)
     lease = f"its lease ends in {duration_text(view.expires_in)} unless it is renewed"
@@ -111,8 +134,8 @@ def _explain(view: LockView) -> str:
     if view.waiting > 1:
         waiting = f"{view.waiting} wait for it, and the first of them gets it"
     return (
-        f"{view.key!r} is held by {held};"
-        f" {lease if view.state == 'held' else 'its lease is over'}; {waiting}.\n"
+        f"{kept}\n{view.key!r} is held by {held};".lstrip()
+        + f" {lease if view.state == 'held' else 'its lease is over'}; {waiting}.\n"
         f"{'The holder' if len(holders) == 1 else 'A holder'} may still be at work:"
         " only what is fenced with the token is safe from it."
     )

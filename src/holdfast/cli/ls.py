@@ -108,7 +108,7 @@ def _print_nothing(args: argparse.Namespace, url: str) -> None:
 
 def state_text(view: LockView) -> str:
     """Return the state of a lock, and how it is held if that is not as ever."""
-    if view.state == "held" and not view.holds:  # it ran out, and had a lock-delay
+    if view.holder is not None and view.holder.gone:
         return "held (shut)"
     if view.holder is None or view.mode == "exclusive":
         return view.state

@@ -112,6 +112,14 @@ def add(commands: Commands) -> None:
         metavar="S",
         help="should the lease run out, nobody gets the lock for this long (default: 0)",
     )
+    parser.add_argument(
+        "--at-least",
+        type=duration,
+        default=0.0,
+        metavar="S",
+        help="keep the lock taken for this long from its grant, although the command has ended before"
+        " (default: 0)",
+    )
     add_url(parser)
     parser.set_defaults(call=call)
 
@@ -140,6 +148,7 @@ def call(args: argparse.Namespace) -> int:
             permits=0 if args.permits is None and args.take is not None else args.permits,
             take=1 if args.take is None else args.take,
             lock_delay=args.lock_delay,
+            at_least=args.at_least,
             on_lost=lambda _: events.put(Lost()),
         )
         interrupts.deliver_to(lambda number: events.put(Told(number)))

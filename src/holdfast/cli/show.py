@@ -84,6 +84,9 @@ def _print_lock(view: LockView, *, colours: bool) -> None:
         print(f"  {paint(f'{name:<9}', DIM, colours=colours)} {text}")
 
     line("state", paint(state_text(view), STYLES[view.state], colours=colours))
+    if view.kept is not None:
+        done = f"done by {clean(view.kept.owner)}, token {view.kept.token}"
+        line("result", f"kept for another {duration_text(view.kept_for)} ({done})")
     holders = holders_of(view)
     if view.permits:
         line("permits", f"{view.permits}, {sum(holder.take for holder in holders)} taken")
@@ -97,10 +100,13 @@ def _print_lock(view: LockView, *, colours: bool) -> None:
     holder = view.holder
     line("owner", clean(holder.owner) + ("" if holder.claimed else " (handed over, not claimed yet)"))
     line("where", whereabouts(clean(holder.host), holder.pid))
-    line("held for", duration_text(holder.held_for) + (f", {view.holds} holds" if view.holds > 1 else ""))
     left = f"ends in {duration_text(view.expires_in)} unless it is renewed"
-    if view.state == "held" and not view.holds:
+    if holder.gone:
+        line("granted", f"{duration_text(holder.held_for)} ago")
         left = f"is over; the lock opens in {duration_text(view.expires_in)}"
+    else:
+        held = f", {view.holds} holds" if view.holds > 1 else ""
+        line("held for", duration_text(holder.held_for) + held)
     line("lease", left if view.state == "held" else "is over; that takes effect when somebody asks")
 
 

@@ -12,9 +12,11 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from holdfast.core.data import as_dict, data
+from holdfast.errors import SettingsError
 
 Mode = Literal["exclusive", "shared", "permits"]
 
+LONGEST = 366 * 86400.0  # seconds of a lease, of being shut because of one, or of keeping a result
 LARGEST_RESULT = 64 * 1024  # bytes of an operation's result, as JSON
 LARGEST_ERROR = 1000  # characters of a failure, or of any other reason, that are passed on
 MOST_FAILURES = 20  # that are remembered of one operation; the count goes on
@@ -30,6 +32,7 @@ class Terms:
     delay: float = 0.0  # how long the lock stays shut when this lease expires
     operation: bool = False
     max_attempts: int = 0  # failures of an operation until everybody is told to give up; 0: no limit
+    at_least: float = 0.0  # how long the lock stays taken, counted from the grant, although it is released
 
 
 PLAIN = Terms()
@@ -60,6 +63,7 @@ class Outcome:
 
     succeeded: bool
     text: str
+    keep: float = 0.0  # for how long a result is told to whoever asks for the operation, from now on
 
 
 @data
@@ -76,6 +80,18 @@ class Link:
 
 
 @data
+class KeptResult:
+    """Who has done an operation, while its result is kept. Instants are microseconds of the store's clock."""
+
+    token: int
+    until: int
+    owner: str
+    host: str
+    pid: int
+    granted_at: int
+
+
+@data
 class Notes:
     """What a store keeps of a key beyond its lease, and seldom has."""
 
@@ -84,6 +100,7 @@ class Notes:
     shut_until: int = 0  # microseconds of the store's clock: granted to nobody before; 0: not shut
     failed: int = 0  # attempts at the operation that is going on
     failures: tuple[Failure, ...] = ()  # the last of them
+    kept: KeptResult | None = None  # of the operation that was done last; None too if it was not to be kept
 
 
 NO_NOTES = Notes()
@@ -99,6 +116,16 @@ def fits(wanted: Terms, held: Iterable[Terms], permits: int) -> bool:
     return wanted.mode == "shared" or not others
 
 
+def check_at_least(mode: Mode) -> None:
+    """Refuse to keep a lock taken that others have at the same time."""
+    if mode != "exclusive":
+        kind = "a shared lock" if mode == "shared" else "a semaphore"
+        raise SettingsError(
+            f"at_least is for exclusive locks: {kind} is not taken by one, so that there is nothing which"
+            " could stay taken when that one is done"
+        )
+
+
 def dump(value: Terms | Notes) -> str | None:
     """Return terms or notes as a store keeps them: JSON of what is not usual, None if all is."""
     usual = PLAIN if isinstance(value, Terms) else NO_NOTES
@@ -110,15 +137,26 @@ def dump(value: Terms | Notes) -> str | None:
 
 def load_terms(text: str | None) -> Terms:
     """Return what `dump` made of terms."""
-    return Terms(**json.loads(text)) if text else PLAIN
+    return Terms(**known(Terms, json.loads(text))) if text else PLAIN
 
 
 def load_notes(text: str | None) -> Notes:
     """Return what `dump` made of notes."""
     if not text:
         return NO_NOTES
-    fields: dict[str, Any] = json.loads(text)
-    return Notes(**{**fields, "failures": load_failures(fields.get("failures", ()))})
+    fields = known(Notes, json.loads(text))
+    kept = fields.get("kept")
+    loaded = {
+        "failures": load_failures(fields.get("failures", ())),
+        "kept": kept and KeptResult(**known(KeptResult, kept)),
+    }
+    return Notes(**{**fields, **loaded})
+
+
+def known(kind: type, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return those of *fields* that *kind* has: a newer release may have written more."""
+    names: tuple[str, ...] = kind.__match_args__  # type: ignore[attr-defined]
+    return {name: fields[name] for name in names if name in fields}
 
 
 def load_failures(values: Iterable[dict[str, Any]]) -> tuple[Failure, ...]:

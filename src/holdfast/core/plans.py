@@ -174,6 +174,9 @@ def acquire(
             if isinstance(answer, Done | Failed) and request.terms.operation:
                 if isinstance(answer, Failed):
                     raise errors.OperationFailed(request.key, answer.failures)
+                # A late copy of an attempt that is not over could take the lock.
+                if answer.kept and (unanswered or retire):
+                    yield from _undo(request)
                 return answer
             if isinstance(answer, NotHeld | Done | Failed):
                 # Granted and ended again while the answers were lost; or somebody else's operation is over,
@@ -358,7 +361,7 @@ def break_leases(request: Break, *, settings: Settings, clock: Clock, roll: Roll
         answer = yield from persistently(request)
         return [answer] if isinstance(answer, Broken) else []
     view = yield from persistently(Inspect(request.key))
-    newest = view.token if view is not None and view.state == "held" else 0
+    newest = view.token if view is not None else 0
     named: set[int] = set()
     broken: list[Broken] = []
     while view is not None and (left := [t for t in _tokens(view) if t <= newest and t not in named]):
@@ -374,7 +377,10 @@ def break_leases(request: Break, *, settings: Settings, clock: Clock, roll: Roll
 
 
 def _tokens(view: LockView) -> list[int]:
-    return [holder.token for holder in view.holders]
+    """Return what there is to be broken: leases, being shut because of one, a result that is kept."""
+    shown = view.holders if view.state == "held" else ()
+    shut_by = view.holder if view.holder is not None and view.holder.gone else None
+    return list(dict.fromkeys(each.token for each in (*shown, shut_by, view.kept) if each is not None))
 
 
 def next_events(

@@ -10,7 +10,7 @@ from typing import Generic, Literal, TypeVar
 
 from holdfast.core.data import data, replace
 from holdfast.core.events import Event
-from holdfast.core.family import PLAIN, Failure, Link, Mode, Outcome, Terms, whereabouts
+from holdfast.core.family import PLAIN, Failure, KeptResult, Link, Mode, Outcome, Terms, whereabouts
 
 A_co = TypeVar("A_co", covariant=True)
 
@@ -58,6 +58,7 @@ class Acquire(
     patience: float = 15.0  # how long our ticket lives without a sign of life
     claim: float = 5.0  # how long a grant handed to our ticket waits for us
     terms: Terms = PLAIN
+    seen: int = 0  # a kept result with this token, or an older one, is not what is wanted
     now: float | None = None  # None: the store's own clock decides (always, outside tests)
 
     @property
@@ -112,10 +113,15 @@ class Release(Request["Released | NotHeld | Refused"]):
 
 @data
 class Withdraw(Request["Withdrawn | NotHeld"]):
-    """Leave the queue, or give back whatever the attempt was granted; the attempt is over."""
+    """Leave the queue, or give back whatever the attempt was granted; the attempt is over.
+
+    *held* says that the caller has had the lease, and may have worked: then its *at_least* counts as with a
+    release. Without it nobody knows of the grant, and nothing was done.
+    """
 
     key: str
     attempt: str
+    held: bool = False
     now: float | None = None
 
 
@@ -241,10 +247,20 @@ class Holder:
     held_for: float
     claimed: bool = True
     take: int = 1  # how many permits
+    gone: bool = False  # its lease is over, and the lock is shut because of it, or its result kept
 
     def __str__(self) -> str:
+        if self.gone:
+            where = whereabouts(self.host, self.pid)
+            return f"{self.owner} ({where}), who was granted it {self.held_for:.1f} s ago"
         text = f"{self.owner} ({whereabouts(self.host, self.pid)}) for {self.held_for:.1f} s"
         return text if self.claimed else f"{text}, handed over and not claimed yet"
+
+
+def doer(kept: KeptResult, now: int) -> Holder:
+    """Return who has done the operation whose result is kept, as others are told."""
+    held_for = (now - kept.granted_at) / 1e6
+    return Holder(kept.owner, kept.host, kept.pid, kept.token, held_for, gone=True)
 
 
 @data
@@ -301,10 +317,11 @@ class Refused:
 
 @data
 class Done:
-    """The operation has succeeded while we waited. *result* is JSON."""
+    """The operation has succeeded while we waited, or before, and its result is *kept*. *result* is JSON."""
 
     result: str
     token: int
+    kept: bool = False  # then our attempt is not over by that: it only is not needed
 
 
 @data
@@ -422,6 +439,8 @@ class LockView:
     holders: tuple[Holder, ...] = ()  # the first hundred; only when one lock is inspected
     taken: int = 0  # of the permits, by all who have some
     operation: bool = False  # whoever has it does an operation
+    kept: Holder | None = None  # who has done it, while the result is kept
+    kept_for: float = 0.0  # how much longer
 
 
 @data

@@ -8,11 +8,12 @@ from datetime import timedelta
 from holdfast.core.backoff import Backoff
 from holdfast.core.data import data
 from holdfast.core.events import HISTORY_LEVELS, HistoryLevel
+from holdfast.core.family import LONGEST
 from holdfast.core.requests import DEFAULT_LIMIT
 from holdfast.errors import SettingsError
 
 Seconds = float | timedelta
-MAX_TTL = 86400.0 * 366
+MAX_TTL = LONGEST
 
 
 def seconds(value: object, name: str) -> float:

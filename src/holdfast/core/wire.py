@@ -96,7 +96,12 @@ _INSIDE: dict[type, dict[str, Callable[[Any], Any]]] = {
     r.Broken: {"holder": _one(r.Holder)},
     r.Feed: {"events": _many(Event)},
     r.Renewed: {"leases": _many(r.LeaseAnswer), "tickets": _many(r.TicketAnswer)},
-    r.LockView: {"holder": _one(r.Holder), "holders": _many(r.Holder), "waiters": _many(r.Waiter)},
+    r.LockView: {
+        "holder": _one(r.Holder),
+        "holders": _many(r.Holder),
+        "waiters": _many(r.Waiter),
+        "kept": _one(r.Holder),
+    },
     r.Page: {"locks": _many(r.LockView)},
     AccessToken: {"rights": tuple},
     c.Offered: {"states": tuple, "new": tuple},

@@ -55,8 +55,12 @@ def _ask_acquire(request: r.Acquire) -> Asked:
         "patience": request.patience,
         "claim": request.claim,
     }
-    if terms != _PLAIN:
-        body |= {name: getattr(terms, field) for name, field in TERMS.items()}
+    # What is usual is left out: a server of an earlier release may not know it.
+    for name, field in TERMS.items():
+        if (value := getattr(terms, field)) != getattr(_PLAIN, field):
+            body[name] = value
+    if request.seen:
+        body["seen"] = request.seen
     return Asked("POST", _lock(request.key, "/acquire"), at(body, request.now))
 
 
@@ -64,7 +68,16 @@ def _ask_release(request: r.Release) -> Asked:
     body: Json = {"attempt": request.attempt, "token": request.token, "retire": request.retire}
     if request.outcome is not None:
         body["outcome"] = as_dict(request.outcome)
+        if not request.outcome.keep:
+            del body["outcome"]["keep"]
     return Asked("POST", _lock(request.key, "/release"), at(body, request.now))
+
+
+def _ask_withdraw(request: r.Withdraw) -> Asked:
+    body: Json = {"attempt": request.attempt}
+    if request.held:  # a server of an earlier release does not know it
+        body["held"] = True
+    return Asked("POST", _lock(request.key, "/withdraw"), at(body, request.now))
 
 
 def _ask_renew(request: r.Renew) -> Asked:
@@ -132,13 +145,14 @@ TERMS = {
     "lock_delay": "delay",
     "operation": "operation",
     "max_attempts": "max_attempts",
+    "at_least": "at_least",
 }
 
 ASK: dict[type, Callable[[Any], Asked]] = {
     r.Acquire: _ask_acquire,
     r.Release: _ask_release,
     r.Renew: _ask_renew,
-    r.Withdraw: _on_lock("withdraw", "attempt"),
+    r.Withdraw: _ask_withdraw,
     r.Downgrade: _on_lock("downgrade", "attempt", "token"),
     r.Break: _on_lock("break", "by", "reason", "token"),
     r.Resize: _on_lock("resize", "permits", "by"),

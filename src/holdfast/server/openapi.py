@@ -12,7 +12,7 @@ from holdfast.core.cluster import WorkCount
 from holdfast.core.events import Event
 from holdfast.server.routes import ROUTES
 from holdfast.server.routes.cluster import INSTANCE, RESULT_IS_JSON
-from holdfast.server.routes.locks import ONLY_PERMITS
+from holdfast.server.routes.locks import ONLY_EXCLUSIVE, ONLY_PERMITS
 from holdfast.server.routes.route import ADDRESS, LONGEST_OWN, Route
 from holdfast.server.routes.standing import TOKEN_ID
 from holdfast.server.shapes import Fields, Json, Key
@@ -138,7 +138,10 @@ _SCOPES = {
 
 
 # What members have to do with each other.
-_BEYOND: dict[str, Json] = {"acquire": ONLY_PERMITS, "finish": RESULT_IS_JSON}
+_BEYOND: dict[str, Json] = {
+    "acquire": {"allOf": [ONLY_PERMITS, ONLY_EXCLUSIVE]},
+    "finish": RESULT_IS_JSON,
+}
 
 
 def _body(route: Route, body: Fields, authentication: bool) -> Json:

@@ -9,7 +9,7 @@ import { isOnline, may } from "./state.js";
 const NOTES = {
   held: "until the lease ends, unless it is renewed.",
   handed: "to claim it: it was handed over, and its new holder has not answered yet.",
-  shut: "until the lock opens: the lease ran out, and it has a lock-delay.",
+  shut: "until the lock opens: the lease is over, and its terms keep the lock shut (at least, lock-delay).",
   expired: "The lease is over. That takes effect when somebody asks for the lock, or with the next sweep.",
   free: "",
 };

@@ -21,7 +21,7 @@ const FRESH = 1000; // ms: what changed longer ago, and is only scrolled to, is 
 
 const STATES = {
   held: ["held", ""],
-  shut: ["shut", "Its lease ran out, and it has a lock-delay: it stays shut for a while"],
+  shut: ["shut", "Its lease is over, and the terms of that keep it shut for a while (at least, lock-delay)"],
   handed: ["handed over", "It was handed to the next in line, who has not claimed it yet"],
   expired: ["expired", "Its lease is over. That takes effect when somebody asks for the lock, or with the next sweep"],
   free: ["free", ""],

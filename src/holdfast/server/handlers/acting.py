@@ -9,7 +9,7 @@ from typing import Any
 from holdfast import errors
 from holdfast.core import wire
 from holdfast.core.data import replace
-from holdfast.core.family import Outcome, Terms
+from holdfast.core.family import Outcome, Terms, check_at_least
 from holdfast.core.plans import Grant
 from holdfast.core.requests import (
     Acquire,
@@ -70,6 +70,8 @@ class Acting:
         if takes and given["mode"] not in (None, "permits"):
             raise errors.SettingsError(f"permits and take are for the mode permits, not {given['mode']}")
         given["mode"] = given["mode"] or ("permits" if takes else "exclusive")
+        if given["at_least"]:
+            check_at_least(given["mode"])
         attempt = given["attempt"] or secrets.token_hex(16)
         return Acquire(
             key=call.named,
@@ -88,7 +90,9 @@ class Acting:
                 delay=given["lock_delay"],
                 operation=given["operation"],
                 max_attempts=given["max_attempts"],
+                at_least=given["at_least"],
             ),
+            seen=given["seen"],
             now=given["now"],
         )
 
@@ -197,7 +201,7 @@ class Acting:
     async def withdraw(self, call: Call) -> Response:
         """Leave the queue."""
         self._budget.check_key(call.principal, call.named)  # the store remembers it, whatever it was
-        request = Withdraw(call.named, call.given["attempt"], call.given["now"])
+        request = Withdraw(call.named, call.given["attempt"], call.given["held"], call.given["now"])
         return await self._end(call, request, call.given["attempt"])
 
     async def _end(self, call: Call, request: Request[Any], attempt: str) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from holdfast.core.family import LARGEST_RESULT, Mode
+from holdfast.core.family import LARGEST_RESULT, LONGEST, Mode
 from holdfast.core.requests import DEFAULT_LIMIT, LockState
 from holdfast.server.routes.route import (
     ATTEMPT,
@@ -43,9 +43,15 @@ ACQUIRE = fields(
     mode=may(OneOf(get_args(Mode)), about="Exclusive, unless there are permits to take."),
     take=may(Whole(1, 2**31 - 1), 1, "How many permits."),
     permits=may(Whole(0, 2**31 - 1), 0, "How many there are; 0: as many as the store says."),
-    lock_delay=may(Number(0, 86400.0 * 366), 0.0, "How long the lock stays shut if this lease runs out."),
+    lock_delay=may(Number(0, LONGEST), 0.0, "How long the lock stays shut if this lease runs out."),
+    at_least=may(
+        Number(0, LONGEST),
+        0.0,
+        "How long the lock stays taken, from its grant, although it is released. Only if it is exclusive.",
+    ),
     operation=may(Flag(), False, "It is an operation, whose outcome matters."),
     max_attempts=may(Whole(0, 2**31 - 1), 0, "Failures until everybody is told to give up; 0: no limit."),
+    seen=may(Whole(), 0, "The token of a kept result that is not what is wanted: do it again, then."),
     client=may(CLIENT),
     now=NOW,
 )
@@ -54,10 +60,18 @@ ONLY_PERMITS = {
     "if": {"properties": {"mode": {"not": {"const": "permits"}}}, "required": ["mode"]},
     "then": {"properties": {"permits": {"const": 0}, "take": {"const": 1}}},
 }
+# Only what is exclusive can stay taken.
+ONLY_EXCLUSIVE = {
+    "if": {"properties": {"at_least": {"exclusiveMinimum": 0}}, "required": ["at_least"]},
+    "then": {"properties": {"mode": {"const": "exclusive"}, "permits": {"const": 0}, "take": {"const": 1}}},
+}
 OUTCOME = fields(
     succeeded=must(Flag()),
     text=must(
         Text(LARGEST_RESULT, 0, multiline=True), "The result as JSON if it succeeded, else what went wrong."
+    ),
+    keep=may(
+        Number(0, LONGEST), 0.0, "For how long a result is told to whoever asks for the operation, from now."
     ),
 )
 RELEASE = fields(
@@ -109,7 +123,11 @@ LOCKS: tuple[Route, ...] = (
         ((200, "withdrawn"),),
         verb="acquire",
         scope="key",
-        body=fields(attempt=ATTEMPT, now=NOW),
+        body=fields(
+            attempt=ATTEMPT,
+            held=may(Flag(), False, "The caller has had the lease: its at_least counts, as with a release."),
+            now=NOW,
+        ),
         problems=(409,),
     ),
     Route(

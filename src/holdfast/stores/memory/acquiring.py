@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from holdfast.core.data import replace
 from holdfast.core.requests import (
     Acquire,
     Busy,
@@ -43,6 +44,9 @@ class Acquiring(Circles):
                     return NotHeld("already")
                 if hold := lock.holds.get(attempt):
                     return self._confirm(lock, hold, request, now, post)
+                if terms.operation and (done := lock.kept_result(request.seen)):
+                    self._forget_ticket(shard, lock, attempt, now, post)
+                    return done
                 if lock.holds and (entered := self._enter_again(shard, lock, request, now, post)):
                     return entered
             permits = lock.permits if lock is not None else 0
@@ -100,6 +104,9 @@ class Acquiring(Circles):
             return Refused("upgrade") if request.terms.mode == "exclusive" else None
         if len(mine) >= request.limit:
             return TooManyHolds(len(mine))
+        if request.terms.at_least > lease.terms.at_least:
+            for each in lock.lease(lease.token):  # whichever of them is left last
+                each.terms = replace(each.terms, at_least=request.terms.at_least)
         # On the terms of the lease: what is exclusive stays so.
         hold = lock.holds[request.attempt] = Hold(
             request.owner,

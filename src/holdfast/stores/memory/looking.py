@@ -54,7 +54,7 @@ class Looking(Recording):
 
 
 def _is_of(owner: str, lock: Lock, now: int) -> bool:
-    """Tell whether *owner* has a lease here, or had the one whose expiry keeps it shut."""
+    """Tell whether *owner* has a lease here, or had the one that keeps it shut."""
     if lock.holds:
         return any(hold.owner == owner for hold in lock.holds.values())
     holder = lock.holder(now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.family import LARGEST_ERROR, MOST_FAILURES, Failure
+from holdfast.core.family import LARGEST_ERROR, MOST_FAILURES, Failure, Outcome
 from holdfast.core.requests import Done, Failed, Signal
 from holdfast.stores.memory.recording import Recording
 from holdfast.stores.memory.state import Ended, Hold, Lock, Post, Shard
@@ -11,10 +11,12 @@ from holdfast.stores.memory.state import Ended, Hold, Lock, Post, Shard
 class Operations(Recording):
     """See the module. All is called with the shard's mutex held."""
 
-    def _succeed(self, shard: Shard, lock: Lock, hold: Hold, result: str, now: int, post: Post) -> int:
-        """Give the result to all who wait; return how many they are."""
-        told = self._end_queue(shard, lock, "done", Done(result, hold.token), now, post)
+    def _succeed(self, shard: Shard, lock: Lock, hold: Hold, outcome: Outcome, now: int, post: Post) -> int:
+        """Give the result to all who wait, and maybe to those who come later; return how many wait."""
+        told = self._end_queue(shard, lock, "done", Done(outcome.text, hold.token), now, post)
         lock.forget_failures()
+        if outcome.keep:
+            lock.keep(hold, outcome.text, outcome.keep, now)
         return told
 
     def _fail(self, shard: Shard, lock: Lock, hold: Hold, error: str, now: int, post: Post) -> int:

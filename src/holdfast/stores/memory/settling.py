@@ -18,6 +18,10 @@ class Settling(Operations):
                 self._expire(shard, lock, over, now, post)
         if lock.shut_until and lock.shut_until <= now:
             lock.shut_until = 0
+        if lock.kept is not None and lock.kept.until <= now:
+            if lock.shut_until <= now:
+                lock.freed_at = lock.used_at()
+            lock.kept = None
         if lock.tickets:
             self._serve(shard, lock, now, post)
 
@@ -30,8 +34,10 @@ class Settling(Operations):
             if hold.token not in alive:
                 last[hold.token] = hold
         for hold in last.values():
-            if hold.claimed and hold.terms.delay:
-                lock.shut(hold)  # before it is gone: an interrupt in between must not leave it open
+            if hold.claimed:
+                lock.shut(
+                    hold, now, expired=True
+                )  # before it is gone: an interrupt in between must not leave it open
         for attempt, hold in over.items():
             del lock.holds[attempt]
             if hold.claimed:

@@ -10,10 +10,11 @@ from holdfast.core.access import AccessToken
 from holdfast.core.cluster import InstanceState, Join, WorkState, WorkView
 from holdfast.core.data import replace
 from holdfast.core.events import Event
-from holdfast.core.family import Failure, Mode, Terms, fits
+from holdfast.core.family import Failure, KeptResult, Mode, Terms, fits
 from holdfast.core.requests import (
     Acquire,
     Client,
+    Done,
     Granted,
     Holder,
     LockState,
@@ -21,6 +22,7 @@ from holdfast.core.requests import (
     NotHeld,
     Signal,
     Waiter,
+    doer,
 )
 from holdfast.stores.base import REMEMBER, Listener, micros
 
@@ -75,9 +77,11 @@ class Lock:
         "failures",
         "freed_at",
         "holds",
+        "kept",
         "key",
         "last",
         "permits",
+        "result",
         "shut_by",
         "shut_until",
         "tickets",
@@ -94,9 +98,11 @@ class Lock:
         self.freed_at = 0
         self.permits = 0  # how many there are; 0: nobody has said
         self.shut_until = 0
-        self.shut_by: Hold | None = None  # whose lease expired; meaningless unless shut
+        self.shut_by: Hold | None = None  # whose lease is over; meaningless unless shut
         self.failed = 0  # attempts at the operation that is going on
         self.failures: tuple[Failure, ...] = ()  # the last of them
+        self.kept: KeptResult | None = None
+        self.result = ""  # that is kept; meaningless unless one is
 
     @property
     def owner(self) -> str | None:
@@ -131,6 +137,8 @@ class Lock:
     def give(
         self, attempt: str, owner: str, client: Client, terms: Terms, now: int, end: int, claimed: bool
     ) -> None:
+        if terms.operation:
+            self.kept = None  # it is being done again
         self.token = max(self.token + 1, now)
         self.holds[attempt] = Hold(owner, client, terms, self.token, now, end, claimed)
 
@@ -140,11 +148,31 @@ class Lock:
         failures = self.failures if hold.terms.operation else ()
         return Granted(hold.token, (hold.end - now) / 1e6, holds, failures)
 
-    def shut(self, hold: Hold) -> None:
-        """Keep everybody out for a while, because this hold has expired."""
-        until = hold.end + micros(hold.terms.delay)
-        if until > self.shut_until:
+    def shut(self, hold: Hold, now: int, *, expired: bool = False) -> None:
+        """Keep everybody out for as long as the terms of a lease say, whose last hold this is."""
+        terms = hold.terms
+        until = hold.since + micros(terms.at_least) if terms.at_least else 0
+        if expired and terms.delay:
+            until = max(until, hold.end + micros(terms.delay))
+        if until > max(self.shut_until, now):
             self.shut_until, self.shut_by = until, hold
+
+    def keep(self, hold: Hold, result: str, keep: float, now: int) -> None:
+        """Have a result told to whoever asks for the operation within the next *keep* seconds."""
+        client = hold.client
+        until = now + micros(keep)
+        self.kept = KeptResult(hold.token, until, hold.owner, client.host, client.pid, hold.since)
+        self.result = result
+
+    def kept_result(self, seen: int) -> Done | None:
+        """Return the result that is kept, unless that is one that was *seen* already. Of a settled lock."""
+        if self.kept is None or self.kept.token <= seen:
+            return None
+        return Done(self.result, self.kept.token, kept=True)
+
+    def used_at(self) -> int:
+        """Return when it was of use last, if it is free."""
+        return self.freed_at if self.kept is None else max(self.freed_at, self.kept.until)
 
     def forget_failures(self) -> None:
         self.failed, self.failures = 0, ()
@@ -202,15 +230,18 @@ class Lock:
             permits=self.permits,
             taken=sum(hold.terms.take for hold in self.holds.values()) if self.mode == "permits" else 0,
             operation=any(hold.terms.operation for hold in self.holds.values()),
+            kept=doer(self.kept, now) if self.kept and self.kept.until > now else None,
+            kept_for=max(self.kept.until - now, 0) / 1e6 if self.kept else 0.0,
         )
 
     def holder(self, now: int) -> Holder | None:
-        """Return who was granted it first, of those who have it; or whose expiry keeps it shut."""
+        """Return who was granted it first, of those who have it; or whose lease keeps it shut."""
         if self.holds:
             first = self.first()
             return first.holder(now, claimed=any(hold.claimed for hold in self.lease(first.token)))
         if self.shut_by is not None and self.shut_until > now:
-            return replace(self.shut_by.holder(now, claimed=True), take=1)  # of permits it has none any more
+            # Of permits it has none any more.
+            return replace(self.shut_by.holder(now, claimed=True), take=1, gone=True)
         return None
 
     def holders(self, now: int) -> list[Holder]:

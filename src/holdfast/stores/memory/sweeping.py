@@ -106,4 +106,4 @@ class Sweeping(Settling):
 
 
 def _is_idle(lock: Lock, since: int, now: int) -> bool:
-    return not lock.holds and lock.shut_until <= now and lock.freed_at <= since
+    return not lock.holds and lock.shut_until <= now and lock.used_at() <= since

@@ -138,6 +138,8 @@ class Working(Leaving):
         if len(lock.holds) == 1:
             lock.last = attempt
         watched = lock.head_watches()
+        if len(lock.lease(hold.token)) == 1:
+            lock.shut(hold, now)
         self._drop(lock, attempt, now)
         self._record(shard, lock, kind, now, owner=hold.owner, token=hold.token, reason=reason)
         return (self._serve_sooner(shard, lock, watched, now, post) if lock.tickets else None) or ""

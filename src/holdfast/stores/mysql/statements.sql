@@ -230,6 +230,10 @@ INSERT INTO holdfast_outcomes (lock_key, token, succeeded, text, until_at)
 VALUES (:key, :token, :succeeded, :text, :until_at)
     ON DUPLICATE KEY UPDATE succeeded = :succeeded, text = :text, until_at = :until_at;
 
+-- name: end_outcome
+-- It is told to nobody but those who waited for it.
+UPDATE holdfast_outcomes SET until_at = least(until_at, :until_at) WHERE lock_key = :key AND token = :token;
+
 -- name: read_outcome
 SELECT succeeded, text FROM holdfast_outcomes WHERE lock_key = :key AND token = :token;
 

@@ -253,6 +253,10 @@ VALUES (:key, :token, :succeeded::text::boolean, :text, :until_at)
     ON CONFLICT (lock_key, token) DO UPDATE
    SET succeeded = excluded.succeeded, text = excluded.text, until_at = excluded.until_at;
 
+-- name: end_outcome
+-- It is told to nobody but those who waited for it.
+UPDATE holdfast_outcomes SET until_at = least(until_at, :until_at) WHERE lock_key = :key AND token = :token;
+
 -- name: read_outcome
 SELECT succeeded, text FROM holdfast_outcomes WHERE lock_key = :key AND token = :token;
 

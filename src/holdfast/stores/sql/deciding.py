@@ -52,6 +52,10 @@ def acquire(lock: LockRow, request: Acquire) -> Acquired:
         return ended
     if (hold := lock.find_alive()) is not None:  # maybe because settling has just handed it to us
         return _confirm(lock, request, hold)
+    if request.terms.operation and (done := lock.find_kept(request.seen)):
+        if lock.tickets.mine is not None:
+            settling.remove_ticket(lock, lock.tickets.mine)
+        return done
     if entered := _enter_again(lock, request):
         return entered
     if refused := _refuse_terms(lock, request):
@@ -179,6 +183,8 @@ def release(lock: LockRow, request: Release) -> Released | NotHeld | Refused:
     if is_alone:
         lock.last_attempt = request.attempt
     told = 0
+    if not left:
+        lock.shut(hold)
     if not left and hold.terms.operation:
         told = _end_operation(lock, hold, request.outcome)
     elif not left:
@@ -188,11 +194,11 @@ def release(lock: LockRow, request: Release) -> Released | NotHeld | Refused:
 
 def _end_operation(lock: LockRow, hold: Hold, outcome: Outcome | None) -> int:
     if outcome is not None and outcome.succeeded:
-        return operations.succeed(lock, hold, outcome.text)
+        return operations.succeed(lock, hold, outcome)
     return operations.fail(lock, hold, outcome.text if outcome else "released without an outcome")
 
 
-def withdraw(lock: LockRow, _: Withdraw) -> Withdrawn | NotHeld:
+def withdraw(lock: LockRow, request: Withdraw) -> Withdrawn | NotHeld:
     """End an attempt, whatever it had."""
     settling.settle(lock)
     if ended := lock.how_it_ended():
@@ -201,6 +207,8 @@ def withdraw(lock: LockRow, _: Withdraw) -> Withdrawn | NotHeld:
     if (hold := lock.find_alive()) is not None:
         if len(lock.holds.lease(hold.token)) == 1:
             lock.record("withdrawn", owner=hold.owner, token=hold.token, operation=hold.terms.operation)
+            if request.held and hold.claimed:
+                lock.shut(hold)
             if hold.terms.operation and hold.claimed:
                 operations.fail(lock, hold, "withdrawn")
         return Withdrawn(settling.remove(lock, [hold]))
@@ -254,9 +262,14 @@ def _refuse_tickets(lock: LockRow) -> None:
 
 
 def break_(lock: LockRow, request: Break) -> Broken | NotHeld:
-    """End all holds, whoever has them, or those of one lease."""
+    """End all holds, or those of one lease; also what a lease that is over keeps others out with."""
     settling.settle(lock)
     holds = lock.holds.all if request.token is None else lock.holds.lease(request.token)
+    opened, sooner = settling.break_open(lock, request.token)
+    gone = lock.break_kept(request.token) or opened
+    if gone is not None and not holds:
+        lock.record("broken", owner=gone.owner, token=gone.token, by=request.by, reason=request.reason)
+        return Broken(gone, settling.grant_head(lock, head_changed=sooner))
     if not holds:
         return NotHeld("taken over" if lock.holds.all else "free")
     first = holds[0]

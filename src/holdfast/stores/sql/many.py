@@ -90,8 +90,8 @@ class ManyKeys(Serving):
         answers = []
         for place, ticket in enumerate(tickets):
             if place in waiting:
-                at, _, end, _, head, *_ = waited_for[ticket.key]
-                end = sooner.get((ticket.key, ticket.attempt), end)
+                at, owner, end, _, head, *_ = waited_for[ticket.key]
+                end = sooner.get((ticket.key, ticket.attempt), at if owner is None else end)
                 answers.append(TicketAnswer("waiting", head == ticket.attempt, (end - at) / 1e6))
             elif self._peek_hold(ticket, now):
                 answers.append(TicketAnswer("handed"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from holdfast.core.data import as_dict, replace
-from holdfast.core.family import LARGEST_ERROR, MOST_FAILURES, Failure
+from holdfast.core.family import LARGEST_ERROR, MOST_FAILURES, Failure, KeptResult, Outcome
 from holdfast.core.requests import Signal
-from holdfast.stores.base import REMEMBER
+from holdfast.stores.base import REMEMBER, micros
 from holdfast.stores.sql.holds import Hold
 from holdfast.stores.sql.row import LockRow
 
@@ -17,12 +17,19 @@ def begin(lock: LockRow) -> None:
     _forget_failures(lock)
 
 
-def succeed(lock: LockRow, hold: Hold, result: str) -> int:
-    """Tell everybody who waits that it is done; return how many they are."""
+def succeed(lock: LockRow, hold: Hold, outcome: Outcome) -> int:
+    """Tell everybody who waits that it is done, and maybe who comes later; return how many wait."""
     lock.record("completed", owner=hold.owner, token=hold.token, operation=True)
     _forget_failures(lock)
     live = lock.tickets.count_live()
-    _tell_all(lock, live, "done", hold.token, result)
+    until_at = lock.now + REMEMBER["done"]
+    if outcome.keep:
+        until = lock.now + micros(outcome.keep)
+        until_at = max(until_at, until)
+        lock.keep(KeptResult(hold.token, until, hold.owner, hold.host, hold.pid, hold.granted_at))
+    if live or outcome.keep:
+        lock.write_outcome(hold.token, succeeded=True, text=outcome.text, until_at=until_at)
+    _tell_all(lock, live, "done", hold.token)
     return sum(live.values())
 
 
@@ -38,17 +45,19 @@ def fail(lock: LockRow, hold: Hold, error: str) -> int:
         lock.notes = replace(lock.notes, failed=failed, failures=failures)
         return 0
     _forget_failures(lock)  # whoever comes after this begins anew
-    _tell_all(lock, live, "failed", hold.token, json.dumps(as_dict(failures)))
+    if live:
+        until_at = lock.now + REMEMBER["failed"]
+        text = json.dumps(as_dict(failures))
+        lock.write_outcome(hold.token, succeeded=False, text=text, until_at=until_at)
+    _tell_all(lock, live, "failed", hold.token)
     return sum(live.values())
 
 
-def _tell_all(lock: LockRow, live: dict[str, int], why: str, token: int, text: str) -> None:
-    """End all tickets, with an outcome for those that are alive."""
+def _tell_all(lock: LockRow, live: dict[str, int], why: str, token: int) -> None:
+    """End all tickets, with the outcome of this token for those that are alive."""
     if not live:
         return
     has_mine = lock.tickets.mine is not None
-    until_at = lock.now + REMEMBER[why]
-    lock.write_outcome(token, succeeded=why == "done", text=text, until_at=until_at)
     lock.tickets.end_all(why, str(token))
     if has_mine:
         lock.ended.read_again()

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 
 from holdfast.core.data import replace
 from holdfast.core.events import EventKind, HistoryLevel, is_kept
-from holdfast.core.family import PLAIN, Notes, Terms, fits
-from holdfast.core.requests import Holder, NotHeld, Signal, addressed
+from holdfast.core.family import PLAIN, KeptResult, Notes, Terms, fits
+from holdfast.core.requests import Done, Holder, NotHeld, Signal, addressed, doer
+from holdfast.stores.base import REMEMBER, micros
 from holdfast.stores.sql.ended import Ended
 from holdfast.stores.sql.holds import Hold, Holds
-from holdfast.stores.sql.notes import expired, read_notes, write_notes
+from holdfast.stores.sql.notes import gone, read_notes, write_notes
 from holdfast.stores.sql.run import Row, Run
 from holdfast.stores.sql.tickets import Tickets
 
@@ -150,7 +151,7 @@ class LockRow:
 
     @property
     def is_shut(self) -> bool:
-        """Whether it is granted to nobody, because a lease with a delay has expired."""
+        """Whether it is granted to nobody for a while, because of the terms of a lease that is over."""
         return self.notes.shut_until > self.now
 
     def fits(self, terms: Terms) -> bool:
@@ -168,13 +169,13 @@ class LockRow:
         """Return when it may be worth asking again, for who wants the lock on these terms."""
         if terms.mode == self.notes.mode == "permits" and self.holds.all:
             return max(self.notes.shut_until, min(hold.end for hold in self.holds.all))
-        return int(self.expires_at)
+        return self.now if self.owner is None else int(self.expires_at)
 
     def expires_in(self, terms: Terms = PLAIN) -> float:
         return float(PINNED_FOR if self.owner is None else self.end_for(terms) - self.now) / 1e6
 
     def holder(self) -> Holder:
-        """Return who has it; of several leases, who was granted first. Or whose expiry keeps it shut."""
+        """Return who has it; of several leases, who was granted first. Or whose lease keeps it shut."""
         for first in self.holds.all[:1]:
             return first.holder(self.now, claimed=bool(self.claimed))
         if self._shut_by is not None:
@@ -225,11 +226,23 @@ class LockRow:
         self.holds.remove(holds)
         self._sum_up()
 
-    def shut(self, hold: Hold, until: int) -> None:
-        """Be granted to nobody for a while, because this hold has expired."""
+    def shut(self, hold: Hold, *, expired: bool = False) -> None:
+        """Be granted to nobody for as long as the terms of a lease say, whose last hold this is."""
+        terms = hold.terms
+        until = hold.granted_at + micros(terms.at_least) if terms.at_least else 0
+        if expired and terms.delay:
+            until = max(until, hold.end + micros(terms.delay))
         if until > max(self.notes.shut_until, self.now):
             self.notes = replace(self.notes, shut_until=until)
-            self._shut_by = expired(hold)
+            self._shut_by = gone(hold)
+
+    def break_open(self, token: int | None) -> Holder | None:
+        """Be shut no more, if it is because of a lease with this token; return whose that was."""
+        by = self._shut_by
+        if by is None or not self.is_shut or token not in (None, by.token):
+            return None
+        self.open()
+        return by.holder(self.now)
 
     def open(self) -> None:
         """Be shut no more."""
@@ -238,7 +251,7 @@ class LockRow:
         if self.owner is not None:
             self._sum_up()
             if self.owner is None and shut_by is not None:
-                self.expires_at = shut_by.freed_at
+                self.expires_at = self._used_at(shut_by.freed_at)
 
     def make(self) -> None:
         """Have a row, also for a key that nobody has asked for yet; it counts as used now."""
@@ -246,7 +259,48 @@ class LockRow:
         if not self._is_row:
             self.claimed, self.granted_at, self.instance, self.host, self.pid = 1, self.now, "", "", 0
         if self.owner is None:
+            self.expires_at = self._used_at(self.now)
+
+    # The result of an operation that is kept.
+
+    def keep(self, kept: KeptResult | None) -> None:
+        """Keep a result for whoever asks for the operation, instead of the one before."""
+        before = self.notes.kept
+        if before is kept:  # there was none, and is none
+            return
+        if before is not None:  # its text is only for those who waited for it
+            until_at = self.now + REMEMBER["done"]
+            self._run.later("end_outcome", key=self.key, token=before.token, until_at=until_at)
+        self.notes = replace(self.notes, kept=kept)
+
+    def find_kept(self, seen: int) -> Done | None:
+        """Return the result that is kept, unless that is one that was *seen* already. Of a settled lock."""
+        kept = self.notes.kept
+        if kept is None or kept.token <= seen:
+            return None
+        for _, text in self._run("read_outcome", key=self.key, token=kept.token):
+            return Done(text, kept.token, kept=True)
+        return None
+
+    def break_kept(self, token: int | None) -> Holder | None:
+        """Keep a result no longer, if it is the one with this token; return whose that was."""
+        kept = self.notes.kept
+        if kept is None or token not in (None, kept.token):
+            return None
+        self.keep(None)
+        if self.owner is None:
             self.expires_at = self.now
+        return doer(kept, self.now)
+
+    def forget_kept(self) -> None:
+        """Forget a result whose time is over."""
+        if self.notes.kept is not None and self.notes.kept.until <= self.now:
+            self.notes = replace(self.notes, kept=None)
+
+    def _used_at(self, freed_at: int) -> int:
+        """Return when a free lock was of use last: it is not idle as long as its result is kept."""
+        kept = self.notes.kept
+        return freed_at if kept is None else max(freed_at, kept.until)
 
     def _sum_up(self) -> None:
         """Bring the row up to its holds."""
@@ -268,7 +322,7 @@ class LockRow:
         else:
             self.owner = None
             self.claimed = 1
-            self.expires_at = self.now
+            self.expires_at = self._used_at(self.now)
             self._set_mode(PLAIN)
 
     def _set_mode(self, terms: Terms) -> None:

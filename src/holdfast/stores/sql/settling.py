@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.requests import Acquire, Client, Signal
+from holdfast.core.data import replace
+from holdfast.core.requests import Acquire, Client, Holder, Signal
 from holdfast.stores.base import micros
 from holdfast.stores.sql import operations
 from holdfast.stores.sql.holds import Hold
@@ -16,6 +17,7 @@ def settle(lock: LockRow) -> bool:
         _expire(lock, over)
     if 0 < lock.notes.shut_until <= lock.now:
         lock.open()
+    lock.forget_kept()
     grant_head(lock)
     return bool(over)
 
@@ -38,8 +40,8 @@ def _expire(lock: LockRow, over: list[Hold]) -> None:
             lock.ended.remember(hold.attempt, "expired", hold.end)
     ended = [lease for token in dict.fromkeys(hold.token for hold in over) if (lease := _over(lock, token))]
     for last in ended:
-        if last.claimed and last.terms.delay:
-            lock.shut(last, last.end + micros(last.terms.delay))
+        if last.claimed:
+            lock.shut(last, expired=True)
     lock.remove_holds(over)
     for last in ended:
         lock.record("expired", owner=last.owner, token=last.token, operation=last.terms.operation)
@@ -66,13 +68,23 @@ def grant(lock: LockRow, request: Acquire) -> Hold:
         lock.now,
         *_place(request.client),
     )
+    if request.terms.operation:
+        lock.keep(None)  # it is being done again
     lock.put_hold(hold)
     lock.record("granted", owner=request.owner, operation=request.terms.operation)
     return hold
 
 
 def enter(lock: LockRow, request: Acquire, lease: Hold) -> Hold:
-    """Add a hold to a lease of the same owner, on the terms of the lease: what is exclusive stays so."""
+    """Add a hold to a lease of the same owner, on the terms of the lease: what is exclusive stays so.
+
+    All of them stay taken for as long as the one who says most: whichever is left last.
+    """
+    if request.terms.at_least > lease.terms.at_least:
+        for each in lock.holds.lease(lease.token):
+            terms = replace(each.terms, at_least=request.terms.at_least)
+            lock.put_hold(replace(each, terms=terms))
+        lease = replace(lease, terms=terms)
     hold = Hold(
         request.attempt,
         lease.owner,
@@ -99,6 +111,8 @@ def grant_head(lock: LockRow, *, head_changed: bool = False) -> str | None:
     before, winner = tickets.count, None
     while (head := tickets.prune()) and lock.fits(head.terms):
         tickets.remove(head.number)
+        if head.terms.operation:
+            lock.keep(None)
         lock.put_hold(
             Hold(
                 head.attempt,
@@ -123,11 +137,25 @@ def grant_head(lock: LockRow, *, head_changed: bool = False) -> str | None:
 
 def remove(lock: LockRow, holds: list[Hold]) -> str | None:
     """Remove holds, and grant the head as long as it fits; return the owner of who was first."""
-    head = lock.tickets.head()
-    watched = lock.end_for(head.terms) if head else 0
+    watched = _head_watches(lock)
     lock.remove_holds(holds)
-    sooner = head is not None and lock.owner is not None and lock.end_for(head.terms) < watched
-    return grant_head(lock, head_changed=sooner)
+    return grant_head(lock, head_changed=lock.owner is not None and _head_watches(lock) < watched)
+
+
+def break_open(lock: LockRow, token: int | None) -> tuple[Holder | None, bool]:
+    """Have it shut no more because of a lease with this token. Return whose it was, if it was.
+
+    And tell whether the head of the queue has less to wait for than it was told.
+    """
+    watched = _head_watches(lock)
+    gone = lock.break_open(token)
+    return gone, lock.owner is not None and _head_watches(lock) < watched
+
+
+def _head_watches(lock: LockRow) -> int:
+    """Return the instant that the head of the queue waits for; 0 if nobody waits."""
+    head = lock.tickets.head()
+    return lock.end_for(head.terms) if head else 0
 
 
 def remove_ticket(lock: LockRow, number: int) -> None:

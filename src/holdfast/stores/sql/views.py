@@ -7,7 +7,7 @@ from typing import Any, cast
 from holdfast.core import keys
 from holdfast.core.data import replace
 from holdfast.core.events import Event
-from holdfast.core.requests import History, Holder, Inspect, List, LockState, LockView, Page, Waiter
+from holdfast.core.requests import History, Holder, Inspect, List, LockState, LockView, Page, Waiter, doer
 from holdfast.stores.base import WAITERS_SHOWN, instant
 from holdfast.stores.sql.holds import Hold, leases, read_holds, read_holds_of
 from holdfast.stores.sql.notes import read_notes
@@ -72,6 +72,7 @@ def _view(row: Row, table: list[Hold], now: int) -> LockView:
     """Return a lock by its row, and by its holds if they are in their table."""
     key, token, owner, claimed, expires_at, granted_at, host, pid, in_table, waiting, noted = row
     notes, shut_by = read_notes(noted)
+    kept = notes.kept if notes.kept is not None and notes.kept.until > now else None
     state: LockState = "free"
     holder, holds = None, 0
     if owner is not None:
@@ -96,6 +97,8 @@ def _view(row: Row, table: list[Hold], now: int) -> LockView:
         permits=notes.permits,
         taken=sum(hold.terms.take for hold in table) if notes.mode == "permits" else 0,
         operation=any(hold.terms.operation for hold in table),
+        kept=doer(kept, now) if kept else None,
+        kept_for=(kept.until - now) / 1e6 if kept else 0.0,
     )
 
 

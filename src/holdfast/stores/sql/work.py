@@ -257,6 +257,8 @@ def let_go(
         lock.ended.remember(hold.attempt, "released", lock.now)
     if is_alone:
         lock.last_attempt = hold.attempt
+    if len(lock.holds.lease(hold.token)) == 1:
+        lock.shut(hold)
     lock.record(kind, owner=hold.owner, token=hold.token, reason=reason)
     return settling.remove(lock, [hold])
 

@@ -30,12 +30,13 @@ SELECT :key,
 RETURNING token, expires_at - coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER));
 
 -- name: release
--- The fast path: a row when the only hold was released and nobody waits. No row: the slow path.
+-- The fast path: a row when the only hold was released and nobody waits. A lock with notes is left alone: it may not
+-- be idle before the time until which a result is kept. No row: the slow path.
 UPDATE holdfast_locks
    SET owner = NULL, attempt = NULL, last_attempt = attempt,
        expires_at = coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
  WHERE lock_key = :key AND attempt = :attempt AND token = :token
-   AND waiters = 0
+   AND waiters = 0 AND notes IS NULL
    AND expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
 RETURNING token;
 
@@ -163,6 +164,10 @@ INSERT INTO holdfast_outcomes (lock_key, token, succeeded, text, until_at)
 VALUES (:key, :token, :succeeded, :text, :until_at)
     ON CONFLICT (lock_key, token) DO UPDATE
    SET succeeded = excluded.succeeded, text = excluded.text, until_at = excluded.until_at;
+
+-- name: end_outcome
+-- It is told to nobody but those who waited for it.
+UPDATE holdfast_outcomes SET until_at = min(until_at, :until_at) WHERE lock_key = :key AND token = :token;
 
 -- name: read_outcome
 SELECT succeeded, text FROM holdfast_outcomes WHERE lock_key = :key AND token = :token;

@@ -38,7 +38,14 @@ KEYS = ("node:1:fetch", "node:1:fetch:2", "workflow:1")
 DURATIONS = (0.5, 1.0, 2.0, 3.5, 5.0, 15.0)  # whole microseconds, and sums that often coincide
 STATES: tuple[LockState | None, ...] = (None, None, "held", "expired", "free")
 FLAVOURS = ("plain", "shared", "permits", "operation", "anything")  # what a key is used for
-OUTCOMES = (Outcome(True, '"done"'), Outcome(True, "null"), Outcome(False, "no space left"))
+OUTCOMES = (
+    Outcome(True, '"done"'),
+    Outcome(True, "null"),
+    Outcome(True, '"kept"', 3.5),
+    Outcome(True, '"kept for long"', 700.0),
+    Outcome(False, "no space left"),
+    Outcome(False, "no space left", 3.5),
+)
 PERMITS = 3
 HOUR = 3600.0
 DAY = 86400.0
@@ -124,17 +131,26 @@ class Traffic:
         if flavour == "anything":
             flavour = dice.choice(("plain", "shared", "permits", "operation"))
         delay = dice.choice((0.0, 0.0, 0.0, 2.0))
+        at_least = self._at_least()
         match flavour:
             case "shared":
-                return Terms(mode="shared" if dice.random() < 0.7 else "exclusive", delay=delay)
+                if dice.random() < 0.7:
+                    return Terms(mode="shared", delay=delay)
+                return Terms(delay=delay, at_least=at_least)
             case "permits" if dice.random() < 0.9:
                 permits = dice.choice((PERMITS, PERMITS, PERMITS, PERMITS, 0, 4))
                 return Terms(
                     mode="permits", take=dice.choice((1, 1, 1, 2, 3, 4)), permits=permits, delay=delay
                 )
             case "operation":
-                return Terms(operation=True, max_attempts=dice.choice((0, 0, 1, 2, 3)))
+                return Terms(operation=True, max_attempts=dice.choice((0, 0, 1, 2, 3)), at_least=at_least)
+            case "plain" if at_least:
+                return Terms(delay=delay, at_least=at_least)
         return PLAIN
+
+    def _at_least(self) -> float:
+        """Return for how long a lock is to stay taken; mostly it is not."""
+        return self._duration() if self.dice.random() < 0.15 else 0.0
 
     def _pass_time(self) -> None:
         dice = self.dice
@@ -200,6 +216,7 @@ class Traffic:
             patience=self._duration(),
             claim=self._duration(),
             terms=self.terms_of(key, attempt),
+            seen=self.dice.choice((0, 0, 0, *list(self.tokens.values())[-2:])),
             now=self._at(),
         )
 
@@ -239,7 +256,7 @@ class Traffic:
             key, attempt, _ = self._known()
         else:
             key, attempt = self._key(), self._attempt()
-        return Withdraw(key, attempt, now=self._at())
+        return Withdraw(key, attempt, self.dice.random() < 0.5, now=self._at())
 
     def _break(self) -> Break:
         key, _, token = self._known()

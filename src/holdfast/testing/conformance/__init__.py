@@ -51,6 +51,7 @@ _MODULES = (
     "holding",
     "joining",
     "keeping_promises",
+    "keeping_results",
     "keeping_work",
     "looking",
     "mixing",
@@ -66,6 +67,7 @@ _MODULES = (
     "sharing",
     "signalling",
     "spreading",
+    "staying",
     "surveying",
     "sweeping",
     "watching",
@@ -103,6 +105,7 @@ from holdfast.testing.conformance.handing_over import HandingOver
 from holdfast.testing.conformance.holding import Holding
 from holdfast.testing.conformance.joining import Joining
 from holdfast.testing.conformance.keeping_promises import KeepingPromises
+from holdfast.testing.conformance.keeping_results import KeepingResults
 from holdfast.testing.conformance.keeping_work import KeepingWork
 from holdfast.testing.conformance.looking import Looking
 from holdfast.testing.conformance.mixing import Mixing
@@ -118,6 +121,7 @@ from holdfast.testing.conformance.renewing import Renewing
 from holdfast.testing.conformance.sharing import Sharing
 from holdfast.testing.conformance.signalling import Signalling
 from holdfast.testing.conformance.spreading import Spreading
+from holdfast.testing.conformance.staying import Staying
 from holdfast.testing.conformance.surveying import Surveying
 from holdfast.testing.conformance.sweeping import Sweeping
 from holdfast.testing.conformance.watching import Watching
@@ -148,7 +152,9 @@ class StoreConformance(
     Resizing,
     Operating,
     Failing,
+    KeepingResults,
     Delaying,
+    Staying,
     Deadlocking,
     Mixing,
     Fencing,

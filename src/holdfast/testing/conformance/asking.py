@@ -134,6 +134,7 @@ class Asker(ClusterAsker):
         patience: float = 15.0,
         claim: float = 5.0,
         terms: Terms = PLAIN,
+        seen: int = 0,
     ) -> Answer:
         """Ask for the lock."""
         return self.store.execute(
@@ -148,6 +149,7 @@ class Asker(ClusterAsker):
                 patience=patience,
                 claim=claim,
                 terms=terms,
+                seen=seen,
                 now=now,
             )
         )
@@ -200,10 +202,17 @@ class Asker(ClusterAsker):
         return self.store.execute(Release(key, attempt, token, retire=retire, outcome=outcome, now=now))
 
     def succeed(
-        self, attempt: str, token: int, *, now: float, key: str = KEY, result: str = "null"
+        self,
+        attempt: str,
+        token: int,
+        *,
+        now: float,
+        key: str = KEY,
+        result: str = "null",
+        keep: float = 0.0,
     ) -> Released | NotHeld | Refused:
         """Say that an operation is done."""
-        return self.release(attempt, token, now=now, key=key, outcome=Outcome(True, result))
+        return self.release(attempt, token, now=now, key=key, outcome=Outcome(True, result, keep))
 
     def fail(
         self, attempt: str, token: int, *, now: float, key: str = KEY, error: str = "no space left"
@@ -221,9 +230,11 @@ class Asker(ClusterAsker):
         """Set how many permits there are."""
         return self.store.execute(Resize(key, there_are, by, now=now))
 
-    def withdraw(self, attempt: str, *, now: float, key: str = KEY) -> Withdrawn | NotHeld:
+    def withdraw(
+        self, attempt: str, *, now: float, key: str = KEY, held: bool = False
+    ) -> Withdrawn | NotHeld:
         """End an attempt."""
-        return self.store.execute(Withdraw(key, attempt, now=now))
+        return self.store.execute(Withdraw(key, attempt, held, now=now))
 
     def break_(
         self,

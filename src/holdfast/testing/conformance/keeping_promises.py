@@ -50,6 +50,15 @@ class _Hold:
 
 
 @dataclass
+class _Lease:
+    """A lease, as far as answers told of it."""
+
+    since: int  # 0: it was handed over, and nobody has said when
+    operation: bool
+    at_least: int = 0
+
+
+@dataclass
 class _Key:
     """What the answers so far say about one key. Times are whole microseconds."""
 
@@ -62,6 +71,10 @@ class _Key:
     ended: dict[str, int] = field(default_factory=dict)  # attempt: remembered until
     outcomes: dict[int, str] = field(default_factory=dict)  # token: result
     taken: int = 0  # permits, after the last step
+    leases: dict[int, _Lease] = field(default_factory=dict)  # by token
+    handed_at: dict[str, int] = field(default_factory=dict)  # attempt: when it was its turn
+    shut_until: int = 0  # because of a lease that was released
+    kept: tuple[int, int] = (0, 0)  # the token of a result, and until when it is kept
 
     def refresh(self, attempt: str, end: int, now: int) -> None:
         """Note a ticket, new or not."""
@@ -85,19 +98,24 @@ class Witness:
     def saw(self, request: Request[Any], answer: Any, signals: tuple[Signal, ...]) -> None:
         """Take in one step."""
         now = micros(getattr(request, "now", None) or 0.0)
+        if isinstance(request, Break) and isinstance(answer, Broken):
+            self._key(request.key).shut_until = 0  # before it is handed over to anybody
         self._signalled(request, answer, signals, now)
         match request, answer:
             case Acquire(), Granted():
                 self._granted(self._key(request.key), request, answer, now)
             case Acquire(), Queued():
                 self._key(request.key).refresh(request.attempt, now + micros(request.patience), now)
+            case Acquire(), Refused(why="upgrade"):
+                pass  # it may go on waiting, and be asked again when it has given back what it shares
             case Acquire(), Deadlocked() | Refused():
                 self._key(request.key).leave(request.attempt)
             case Acquire(), Done():
                 told = self._key(request.key).outcomes.get(answer.token)
                 assert told == answer.result, f"invariant 10: {told} is the outcome, and {answer} was told"
+                self._key(request.key).leave(request.attempt)
             case Release(), Released():
-                self._released(self._key(request.key), request, now)
+                self._released(self._key(request.key), request, answer, now)
             case Withdraw(), Withdrawn():
                 key = self._key(request.key)
                 key.holds.pop(request.attempt, None)
@@ -109,6 +127,8 @@ class Witness:
                     hold.terms = Terms(mode="shared")
             case Break(), Broken():
                 key = self._key(request.key)
+                if request.token in (None, key.kept[0]):
+                    key.kept = (0, 0)
                 for attempt, hold in list(key.holds.items()):
                     if request.token in (None, hold.token):
                         key.ended[attempt] = now + REMEMBER["broken"]
@@ -170,7 +190,9 @@ class Witness:
                     break
                 assert end <= now or attempt in key.lapsed, f"P7: {winner} got it before {attempt}"
         assert key.leave(winner) > now, f"P8: a dead ticket was handed the lock: {winner}"
+        assert now >= key.shut_until, f"invariant 16: {winner} got it before it had been taken long enough"
         key.handed[winner] = key.highest
+        key.handed_at[winner] = now
 
     def _granted(self, key: _Key, request: Acquire, answer: Granted, now: int) -> None:
         attempt, token = request.attempt, answer.token
@@ -187,6 +209,14 @@ class Witness:
                 for other, end in key.tickets.items():
                     passed = end > now and other not in key.lapsed and other != attempt
                     assert not passed, f"P7: {attempt} passed {other}"
+                assert now >= key.shut_until, f"invariant 16: {attempt} got it before its time"
+                kept = request.terms.operation and request.seen < key.kept[0] and key.kept[1] > now
+                assert not kept, f"invariant 17: {attempt} is to do what was done"
+        began = now if not known and attempt not in key.handed else key.handed_at.get(attempt, 0)
+        lease = key.leases.setdefault(token, _Lease(began, request.terms.operation))
+        lease.at_least = max(lease.at_least, micros(request.terms.at_least))
+        if lease.operation:
+            key.kept = (0, 0)
         key.leave(attempt)
         key.highest = max(key.highest, token)
         key.holds[attempt] = _Hold(now + micros(answer.expires_in), token, request.terms)
@@ -203,11 +233,17 @@ class Witness:
             assert together, f"P2: granted to {request.attempt} while {other} holds it"
 
     @staticmethod
-    def _released(key: _Key, request: Release, now: int) -> None:
+    def _released(key: _Key, request: Release, answer: Released, now: int) -> None:
         key.holds.pop(request.attempt, None)
-        if request.outcome is not None and request.outcome.succeeded:
+        lease, outcome = key.leases.get(request.token), request.outcome
+        if outcome is not None and outcome.succeeded:
             assert request.token not in key.outcomes, "invariant 10: two outcomes for one token"
-            key.outcomes[request.token] = request.outcome.text
+            key.outcomes[request.token] = outcome.text
+        if lease is not None and not answer.holds:
+            if lease.since and lease.at_least:
+                key.shut_until = max(key.shut_until, lease.since + lease.at_least)
+            if lease.operation and outcome is not None and outcome.succeeded and outcome.keep:
+                key.kept = (request.token, now + micros(outcome.keep))
         if request.retire:
             key.ended[request.attempt] = now + REMEMBER["released"]
 

@@ -64,6 +64,7 @@ class Checker:
         answers.changed(step)
         answers.renewed(step)
         self._outcomes(step, books)
+        self._staying(step, books)
         self._served(step)
         self._settled(step)
         self._counts(step)
@@ -300,6 +301,8 @@ class Checker:
             return
         if isinstance(answer, Done):
             waited = books.waited.get(request.attempt)
+            if answer.kept:
+                waited = books.kept[0] if books.kept[1] > step.now else None
             right = answer.token == waited and books.outcomes.get(answer.token) == answer.result
             require(right, "10 outcomes", step, f"it waited for {waited}, and learns {answer}")
         elif isinstance(answer, Failed):
@@ -307,6 +310,27 @@ class Checker:
             require(told and bool(answer.failures), "10 outcomes", step, "nobody has given up")
         elif request.attempt in books.waited:
             require(isinstance(answer, NotHeld), "10 outcomes", step, "it was to learn the outcome")
+
+    # 16: nobody is granted a lock before the grant of a lease that was released plus its at_least.
+    # 17: nobody is to do an operation whose result is kept. (Here nobody says to have seen it.)
+
+    def _staying(self, step: Step, books: Books) -> None:
+        request, answer, now = step.request, step.answer, step.now
+        if isinstance(request, Break) and isinstance(answer, Broken):
+            books.shut_until = 0
+            if request.token in (None, books.kept[0]):
+                books.kept = 0, 0
+        for attempt in step.granted:
+            hold = step.after.holds[attempt]
+            books.began.setdefault(hold.token, now)
+            require(now >= books.shut_until, "16 at least", step, f"{attempt} got it before its time")
+            again = hold.terms.operation and books.kept[1] > now
+            require(not again, "17 kept", step, f"{attempt} is to do what was done")
+        if isinstance(request, Release) and isinstance(answer, Released) and not answer.holds:
+            hold = step.before.holds[request.attempt]
+            if hold.terms.at_least:
+                began = books.began[hold.token]
+                books.shut_until = max(books.shut_until, began + micros(hold.terms.at_least))
 
     def _note_outcomes(self, step: Step, books: Books) -> None:
         request = step.request
@@ -320,6 +344,8 @@ class Checker:
                 require(not step.granted, "10 outcomes", step, "somebody inherits what is done")
                 books.outcomes[request.token] = outcome.text
                 books.waited.update(dict.fromkeys(step.told, request.token))
+                if outcome.keep:
+                    books.kept = request.token, step.now + micros(outcome.keep)
                 self.counts["operations done"] += 1
                 return
         if over:
@@ -381,6 +407,8 @@ class Checker:
             counts["shut"] += 1
         if step.direct and isinstance(answer, Done | Failed | Deadlocked | Refused | Resized):
             name = type(answer).__name__.lower()
+            if isinstance(answer, Done) and answer.kept:
+                name = "told what was kept"
             counts[f"refused: {answer.why}" if isinstance(answer, Refused) else name] += 1
         elif isinstance(step.request, Downgrade) and isinstance(answer, Granted):
             counts["downgraded"] += 1

@@ -105,7 +105,8 @@ class PlanRun:
     def _finish(self, result: Any, error: Exception | None) -> None:
         self._over = True
         if self._attempt is not None and isinstance(result, requests.Done):
-            self._machine.given_up(self._key, self._attempt)
+            if not (self._withdrew and self._traces):  # else it is pursued
+                self._machine.given_up(self._key, self._attempt)
         elif self._attempt is not None and error is not None:
             if not self._traces:
                 self._machine.given_up(self._key, self._attempt)

@@ -144,6 +144,9 @@ class Books:
     waited: dict[str, int | None] = field(
         default_factory=dict
     )  # attempt → the token whose outcome it waited for
+    began: dict[int, int] = field(default_factory=dict)  # token → when its lease was granted
+    shut_until: int = 0  # because of a lease that was released
+    kept: tuple[int, int] = (0, 0)  # the token of a result, and until when it is kept
 
 
 def violation(invariant: str, step: Step, text: str) -> Violation:

@@ -11,6 +11,8 @@ from holdfast.core.family import Outcome, Terms
 Kind = Literal["plain", "shared", "semaphore", "operation"]
 KINDS: tuple[Kind, ...] = ("plain", "plain", "shared", "semaphore", "operation")
 SIZES = (1, 2, 3, 4)
+AT_LEAST = 2.0  # of some plain locks: longer than most work takes
+KEEP = 4.0  # of the results of some operations
 
 
 @dataclass(slots=True)
@@ -20,11 +22,17 @@ class Use:
     kind: Kind
     permits: int
     delay: float
+    at_least: float = 0.0
+    keep: float = 0.0
 
     @classmethod
     def drawn(cls, dice: random.Random, delay: float) -> Use:
         """Draw a use."""
-        return cls(dice.choice(KINDS), dice.choice(SIZES), delay)
+        kind, size = dice.choice(KINDS), dice.choice(SIZES)
+        # What has no permits has no use for their number.
+        at_least = AT_LEAST if kind == "plain" and size == 1 else 0.0
+        keep = KEEP if kind == "operation" and size > 2 else 0.0
+        return cls(kind, size, delay, at_least, keep)
 
     def terms(self, dice: random.Random) -> Terms:
         """Return the terms on which somebody asks."""
@@ -36,7 +44,7 @@ class Use:
                 return Terms(mode="permits", take=dice.choice((1, 1, 1, 2)), permits=believed)
             case "operation":
                 return Terms(operation=True, max_attempts=dice.choice((0, 0, 3)))
-        return Terms(delay=self.delay)
+        return Terms(delay=self.delay, at_least=self.at_least)
 
     def outcome(self, dice: random.Random) -> Outcome | None:
         """Return how an attempt at an operation ends; None if it does not say."""
@@ -45,4 +53,4 @@ class Use:
             return None
         if roll < 0.5:
             return Outcome(False, "it went wrong")
-        return Outcome(True, f'"{dice.randrange(10**6)}"')
+        return Outcome(True, f'"{dice.randrange(10**6)}"', self.keep)
