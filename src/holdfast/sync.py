@@ -392,12 +392,15 @@ class Holdfast(ClusterMethods, BaseClient):
         """
         leases = self.leases
         trouble: BaseException | None = None
-        for lease in leases:
+        for number, lease in enumerate(leases, 1):
             self._revoke(lease)
             try:
                 lease.release()
             except (errors.LeaseLost, errors.NotHeld) as error:
                 trouble = error.__cause__ or trouble
+            except BaseException:  # an interrupt
+                self._release_later(leases[number:])
+                raise
         if trouble is not None:
             raise trouble
         return len(leases)
