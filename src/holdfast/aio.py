@@ -354,12 +354,15 @@ class AsyncHoldfast(ClusterMethods, BaseClient):
         """Release all `leases`, and return how many there were: see `Holdfast.release_all`."""
         leases = self.leases
         trouble: BaseException | None = None
-        for lease in leases:
+        for number, lease in enumerate(leases, 1):
             self._revoke(lease)
             try:
                 await lease.release()
             except (errors.LeaseLost, errors.NotHeld) as error:
                 trouble = error.__cause__ or trouble
+            except BaseException:  # cancelled, perhaps because we are inside the block of one of them
+                self._release_later(leases[number:])
+                raise
         if trouble is not None:
             raise trouble
         return len(leases)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from holdfast import errors, exits, identity, ownership
@@ -227,6 +227,14 @@ class BaseClient:
         """Tell the code that has a lease that it must not trust it any more."""
         lease._kept.lose(RELEASED_ALL)  # noqa: SLF001
         self._keeping.tell(lease._kept)  # noqa: SLF001
+
+    def _release_later(self, leases: Iterable[BaseLease]) -> None:
+        """Have leases released in the background: who wanted to release them was interrupted."""
+        for lease in leases:
+            self._revoke(lease)
+            lease._pursue(self)  # noqa: SLF001
+            lease._leave_block()  # noqa: SLF001
+            lease._released = True  # noqa: SLF001
 
     def _pursue(self, request: Withdraw, asked: Acquire | None) -> None:
         """Withdraw later what could not be withdrawn now, unless it has ended by then."""

@@ -86,7 +86,7 @@ class LeaseLost(HoldfastError):
 
 
 class NotHeld(HoldfastError, RuntimeError):
-    """Asked to release what is not (or no longer, or not by this owner) held."""
+    """Asked to release what is not held, or not any more."""
 
     def __init__(self, key: str, why: str, *, detail: str | None = None) -> None:
         self.key = key

@@ -392,7 +392,7 @@ def _warn_of_leak(key: str, place: Place) -> None:
     warn(DROPPED, repr(key), place)
     try:
         warnings.warn_explicit(DROPPED % (repr(key), place), ResourceWarning, place.file, place.line)
-    except ResourceWarning as error:  # the program wants warnings to be errors, and we have to go on
+    except BaseException as error:  # noqa: BLE001 - the program wants errors, or cannot show it: we have to go on
         with suppress(Exception):
             threading.excepthook(
                 threading.ExceptHookArgs((type(error), error, None, threading.current_thread()))

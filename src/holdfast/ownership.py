@@ -25,7 +25,7 @@ from holdfast import errors, identity
 _GENERATOR = 0x20 | 0x200  # inspect.CO_GENERATOR, CO_ASYNC_GENERATOR: inspect is slow to import
 _ENTERING = ("__enter__", "__aenter__")
 _LIBRARY = vars(contextlib)
-_ANYWHERE = -1  # a place in the code that there is not
+_CACHES = 64  # bytes: more than an instruction can have of them
 
 _count = itertools.count(1)  # `next` of it is atomic: threads need no mutex
 
@@ -35,6 +35,12 @@ class _Link(weakref.ref["_Scope"]):
 
     __slots__ = ("outer",)
     outer: _Link | None  # the one around it
+
+    @property
+    def scope(self) -> _Scope | None:
+        """The scope, if it is open since it was opened here."""
+        scope = self()
+        return scope if scope is not None and scope.is_open and scope._link is self else None  # noqa: SLF001
 
 
 _innermost: ContextVar[_Link | None] = ContextVar("holdfast_owner", default=None)
@@ -55,24 +61,41 @@ def _inside(link: _Link | None) -> str | None:
     """Return the owner of the innermost scope that the calling code is inside of, if there is one."""
     task = identity.current_task()
     around: str | None = None
-    calls: dict[FrameType, list[tuple[int, str]]] = {}
+    calls: dict[FrameType, list[tuple[_Call, str]]] = {}
     while link is not None and around is None:
-        scope = link()
-        if isinstance(scope, OwnerScope) and scope.is_open:
+        scope = link.scope
+        if isinstance(scope, OwnerScope):
             around = scope.owner
-        elif isinstance(scope, Block) and scope.is_open and scope.task is task:
-            for call, entered_at in scope.calls:
-                calls.setdefault(call, []).append((entered_at, scope.owner))
+        elif isinstance(scope, Block) and scope.task is task:
+            for call in scope.calls:
+                calls.setdefault(call.frame, []).append((call, scope.owner))
         link = link.outer
     frame = sys._getframe(1) if calls else None  # noqa: SLF001
+    called: FrameType | None = None
     while frame is not None:
-        for entered_at, owner in calls.get(frame, ()):
-            # A loop that entered the block by calling `__enter__`, as the thread of a pool does, calls
-            # strangers from the same place. The body of a block is at another place.
-            if frame.f_lasti != entered_at:
+        for call, owner in calls.get(frame, ()):
+            if call.goes_on(called):
                 return owner
-        frame = frame.f_back
+        called, frame = frame, frame.f_back
     return around
+
+
+def _pruned(link: _Link | None) -> _Link | None:
+    """Return the innermost link of an open scope, and let go of those around it that are not open any more.
+
+    They were left in another context, or before what is inside of them.
+    """
+    first = link = _open(link)
+    while link is not None:
+        outer = _open(link.outer)
+        link.outer, link = outer, outer
+    return first
+
+
+def _open(link: _Link | None) -> _Link | None:
+    while link is not None and link.scope is None:
+        link = link.outer
+    return link
 
 
 class _Scope:
@@ -92,11 +115,9 @@ class _Scope:
 
     def open(self) -> None:
         """Begin, in the context that we are in."""
-        outer = _innermost.get()
-        while outer is not None and ((scope := outer()) is None or not scope.is_open):
-            outer = outer.outer  # that one was left in another context
-        self._link = link = _Link(self)
-        link.outer = outer
+        link = _Link(self)
+        link.outer = _pruned(_innermost.get())
+        self._link = link
         _innermost.set(link)
 
     def leave(self) -> None:
@@ -123,24 +144,63 @@ class Block(_Scope):
         self.task, self.calls = None, ()
 
 
-def _calls(entering: FrameType) -> tuple[tuple[FrameType, int], ...]:
-    """Return the calls that a block is entered by, each with its place in the code.
+class _Call:
+    """A call that a block was entered by, and its place in the code."""
+
+    __slots__ = ("_entered_at", "_stack", "frame")
+
+    def __init__(self, frame: FrameType, stack: object = None) -> None:
+        self.frame = frame
+        self._entered_at = frame.f_lasti
+        self._stack = None if stack is None else weakref.ref(stack)  # what of `contextlib`'s has entered it
+
+    def goes_on(self, called: FrameType | None) -> bool:
+        """Tell whether the function has gone on to the body of the block, where it has *called* something.
+
+        A loop that entered the block by calling `__enter__`, as the thread of a pool does, calls strangers
+        from the same place. The body of a block is at another place; or what enters blocks for the function
+        enters the next one.
+        """
+        if not _same(self.frame, self._entered_at):
+            return True
+        return self._stack is not None and called is not None and _library(called) is self._stack()
+
+
+def _same(frame: FrameType, place: int) -> bool:
+    """Tell whether a function is at a *place* in its code.
+
+    A call is at the beginning or at the end of its instruction, depending on what it calls: between them are
+    caches, which are 0.
+    """
+    low, high = sorted((frame.f_lasti, place))
+    return low == high or (high - low < _CACHES and not any(frame.f_code.co_code[low + 2 : high + 2 : 2]))
+
+
+def _library(frame: FrameType) -> object:
+    """Return whose method runs if it is one of `contextlib`: an `ExitStack`, for one."""
+    return frame.f_locals.get("self") if frame.f_globals is _LIBRARY else None
+
+
+def _calls(entering: FrameType) -> tuple[_Call, ...]:
+    """Return the calls that a block is entered by.
 
     That is the function in which the ``with`` statement stands. If it is a generator, its caller counts,
     too: that is how functions with ``@contextmanager`` work. An ``__enter__``, and whatever `contextlib` has,
     enter a block for their callers.
     """
     calls = []
-    stacked = False
+    stack: object = None
     frame = entering.f_back
     while frame is not None:
         code = frame.f_code
         if code.co_flags & _GENERATOR:
-            calls.append((frame, frame.f_lasti))
+            calls.append(_Call(frame, stack))
+            stack = None
         elif frame.f_globals is _LIBRARY:
-            stacked = stacked or code.co_name not in _ENTERING  # an ExitStack, perhaps in a loop
+            if code.co_name not in _ENTERING:
+                stack = _library(frame)  # that enters more for its caller, perhaps in a loop
         elif code.co_name not in _ENTERING:
-            calls.append((frame, _ANYWHERE if stacked else frame.f_lasti))
+            calls.append(_Call(frame, stack))
             break
         frame = frame.f_back
     return tuple(calls)

@@ -37,10 +37,13 @@ class Place(NamedTuple):
 
 
 def asked_at() -> Place:
-    """Return where our caller's caller was called from, by code that is not a library's between it and us."""
-    frame: FrameType | None = sys._getframe(3)  # noqa: SLF001 - inspect.stack() reads the source of every frame
+    """Return where we are asked from, by code that is not a library's between it and us.
+
+    There may be none: a thread or a greenlet can begin with a method of ours.
+    """
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect.stack() reads the source of every frame
     while frame is not None:
-        if frame.f_globals.get("__name__", "").partition(".")[0] not in _BETWEEN:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _BETWEEN:
             return Place(frame.f_code, frame.f_lasti)
         frame = frame.f_back
     return Place(None, 0)

@@ -43,13 +43,15 @@ class Lock:
             raise ValueError("can't specify a timeout for a non-blocking call")
         return self._acquire(0.0 if not blocking else None if timeout == -1 else timeout) is not None
 
-    def _acquire(self, timeout: float | None) -> Lease | None:
+    def _acquire(self, timeout: float | None, *, entering: bool = False) -> Lease | None:
         client = self._client
         wish = client._wish(self.key, ttl=self._ttl, timeout=timeout, limit=self._limit)  # noqa: SLF001
         lease: Lease | None = None
         try:
             lease = client._acquire(wish)  # noqa: SLF001
             self._leases.append((identity.name(), lease))
+            if entering:
+                lease._enter_block()  # noqa: SLF001
             return lease
         except errors.LockTimeout:
             return None
@@ -93,8 +95,7 @@ class Lock:
         return view is not None and view.state == "held"
 
     def __enter__(self) -> bool:
-        if (lease := self._acquire(None)) is not None:
-            lease._enter_block()  # noqa: SLF001
+        self._acquire(None, entering=True)
         return True
 
     def __exit__(

@@ -98,8 +98,9 @@ class Holdfast(ClusterMethods, BaseClient):
         - *ttl*: how long the lease holds without renewal. It is renewed in the background, unless *renew*
           is off.
         - *max_hold*: do not renew beyond this.
-        - *owner*: let the lease travel between threads or processes; by default the current task or
-          thread owns it.
+        - *owner*: whose lock it is. Everybody who gives the same name may enter again, in whichever thread or
+          process. By default it is what the code around is, inside of a block or of `holdfast.owner`, and
+          otherwise an owner that nobody else is.
         - *limit*: how often the owner may enter again; 1 for not at all.
         - *on_lost*: called with the `LeaseLost` when that happens, from the keeper's thread.
         - *mode*: ``shared`` to hold it together with others who have it shared.
@@ -418,12 +419,15 @@ class Holdfast(ClusterMethods, BaseClient):
         """
         leases = self.leases
         trouble: BaseException | None = None
-        for lease in leases:
+        for number, lease in enumerate(leases, 1):
             self._revoke(lease)
             try:
                 lease.release()
             except (errors.LeaseLost, errors.NotHeld) as error:
                 trouble = error.__cause__ or trouble
+            except BaseException:  # an interrupt
+                self._release_later(leases[number:])
+                raise
         if trouble is not None:
             raise trouble
         return len(leases)

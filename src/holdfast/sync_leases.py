@@ -160,6 +160,7 @@ class Hold:
             raise
         except BaseException:  # an interrupt that hit here would leave a lease that nobody has
             self._client._forget(self._key, wish.request.attempt, wish.request.lasts)  # noqa: SLF001
+            self._leave_block()
             raise
 
     def __exit__(
@@ -169,8 +170,7 @@ class Hold:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if self._block is not None:
-                self._block.leave()
+            self._leave_block()
             if self._lease is not None:
                 self._lease.__exit__(kind, error, traceback)
         except errors.HoldfastError:
@@ -183,6 +183,11 @@ class Hold:
         """Give it back without a word, after an interrupt."""
         if self._lease is not None:
             self._lease._forget()  # noqa: SLF001
+        self._leave_block()
+
+    def _leave_block(self) -> None:
+        if self._block is not None:
+            self._block.leave()
 
 
 class Guarded(Hold):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import AsyncHoldfast, Holdfast, LockTimeout
 from holdfast.client import BaseClient
 from holdfast.core.keeper import Keeper
@@ -292,3 +293,13 @@ def test_only_the_block_is_watched(locks: Holdfast) -> None:
     assert orders(second) == {("b", "c"), ("c", "d")}
     assert [BaseClient._acquiring, BaseClient._keep, Keeper.drop] == before
     assert "2 orders" in repr(first)
+
+
+def test_owners_whose_given_names_begin_alike_are_two(locks: Holdfast) -> None:
+    with LockOrder() as order:
+        with holdfast.owner("request.1"):
+            lease = locks.acquire("a")
+        with holdfast.owner("request.2"):
+            locks.acquire("b").release()
+        lease.release()
+    assert orders(order) == set()

@@ -249,7 +249,7 @@ def test_a_client_that_stands_still_in_a_transaction_holds_nobody_up_for_long(
     """It has the row of the lock, and a server gives it a few seconds. What it had begun is undone."""
     house = server_house
     sleeper, other = house.workers(2)
-    first = sleeper.acquire()
+    first = sleeper.acquire(owner="sleeper")
     sleeper.do(
         f"""
         from holdfast.stores.sql.session import Transaction
@@ -265,7 +265,7 @@ def test_a_client_that_stands_still_in_a_transaction_holds_nobody_up_for_long(
         Transaction.{moment} = stand_still
         """
     )
-    sleeper.queue(ttl=600)  # to enter again
+    sleeper.queue(ttl=600, owner="sleeper")  # to enter again
     sleeper.until_stopped()
     second = other.acquire(timeout=PATIENCE)
     assert second > first

@@ -151,11 +151,11 @@ RULES_MUTANTS = (
         f"{SQLITE_SUITE}::test_tokens_rise_from_lease_to_lease[sync]",
     ),
     Mutant(
-        "the default owner is the thread's number",
+        "the default owner is a name and a number",
         "store rules",
         IDENTITY,
-        (("-{os.urandom(6).hex()}", "-{threading.get_ident()}"),),
-        RULES.format("a_new_thread_does_not_enter_what_a_dead_one_had"),
+        (("-{os.urandom(6).hex()}", "-0"),),
+        RULES.format("two_processes_that_do_the_same_are_two_owners"),
     ),
 )
 

@@ -30,6 +30,7 @@ from tests.mutants.found import FOUND_MUTANTS, FOUND_MUTANTS_ON_SERVERS
 from tests.mutants.keeping import KEEPING_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutants import MUTANTS
+from tests.mutants.owners import OWNERS_MUTANTS
 from tests.mutants.planting import CannotPlant, copy, plant, planted
 from tests.mutants.rules import RULES_MUTANTS, RULES_MUTANTS_ON_SERVERS
 from tests.mutants.servers import SERVER_MUTANTS
@@ -41,6 +42,7 @@ from tests.servers.binaries import PACKAGES, find
 LOCAL_MUTANTS = (
     MUTANTS
     + KEEPING_MUTANTS
+    + OWNERS_MUTANTS
     + RULES_MUTANTS
     + FAMILY_MUTANTS
     + STAYING_MUTANTS

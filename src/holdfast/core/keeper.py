@@ -165,7 +165,8 @@ class Keeper:
 
     def drop(self, attempt: str) -> None:
         """Stop renewing a lease."""
-        self.leases.pop(attempt, None)
+        if (kept := self.leases.pop(attempt, None)) is not None:
+            kept.holder = None  # else we would hear of its end, although there is nothing left to give back
 
     def wait(self, key: str, attempt: str, now: float) -> None:
         """Take a ticket into care."""

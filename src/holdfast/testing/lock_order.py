@@ -10,6 +10,7 @@ and leaving the block raises `LockOrderViolation`, which names the places in the
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from collections.abc import Callable
 from itertools import pairwise
@@ -181,7 +182,8 @@ class _Node:
 def _who(wish: Wish) -> str:
     """Return who waits: an owner that was given, otherwise the thread or task, also outside of blocks."""
     owner = wish.request.owner
-    return owner if wish.named else owner.rpartition(".")[0] or owner
+    made_up = None if wish.named else _MADE_UP.fullmatch(owner)
+    return owner if made_up is None else made_up[1]
 
 
 def _itself(key: str) -> str:
@@ -196,6 +198,8 @@ def _is_held(kept: Kept) -> bool:
 # Watching: the three places that every lease comes past, wrapped as long as somebody watches.
 
 _watching: tuple[LockOrder, ...] = ()
+_MADE_UP = re.compile(r"(.*-[0-9a-f]{12})\.[0-9]+")  # what an owner is called that nobody gave a name
+
 _watching_mutex = threading.Lock()
 _unwatched: list[tuple[type, str, Any]] = []
 
