@@ -107,8 +107,13 @@ KEEPING_MUTANTS = (
     Mutant(
         "a lease that is not renewed is given back when nobody has it",
         "A lease that nobody can reach",
-        "sync.py",
-        (("            if wish.renew:  #", "            if wish:  #"),),
+        KEEPING,
+        (
+            (
+                "        if not kept.renews:\n            kept.holder",
+                "        if kept is None:\n            kept.holder",
+            ),
+        ),
         INTERRUPTS.format("a_lease_that_is_not_renewed_needs_nobody_who_has_it"),
     ),
     Mutant(
@@ -234,7 +239,7 @@ KEEPING_MUTANTS = (
         "a lease of tasks that nobody can reach is renewed",
         "A lease that nobody can reach",
         "aio.py",
-        (("                self._keeping.keep_for(kept, lease)\n", "                pass\n"),),
+        (("            self._keeping.keep_for(kept, lease, wish.place)\n", "            pass\n"),),
         INTERRUPTS.format("a_lease_of_tasks_that_nobody_has_is_given_back"),
     ),
     Mutant(

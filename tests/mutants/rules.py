@@ -151,11 +151,11 @@ RULES_MUTANTS = (
         f"{SQLITE_SUITE}::test_tokens_rise_from_lease_to_lease[sync]",
     ),
     Mutant(
-        "the default owner is the thread's number",
+        "the default owner is the program's name and a number",
         "store rules",
         IDENTITY,
-        (("-{os.urandom(6).hex()}", "-{threading.get_ident()}"),),
-        RULES.format("a_new_thread_does_not_enter_what_a_dead_one_had"),
+        (("-{os.urandom(6).hex()}", ""),),
+        RULES.format("two_processes_of_one_program_are_not_one_owner"),
     ),
 )
 

@@ -30,6 +30,7 @@ from tests.mutants.found import FOUND_MUTANTS, FOUND_MUTANTS_ON_SERVERS
 from tests.mutants.keeping import KEEPING_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutants import MUTANTS
+from tests.mutants.ownership import OWNERSHIP_MUTANTS
 from tests.mutants.planting import CannotPlant, copy, plant, planted
 from tests.mutants.rules import RULES_MUTANTS, RULES_MUTANTS_ON_SERVERS
 from tests.mutants.servers import SERVER_MUTANTS
@@ -40,6 +41,7 @@ LOCAL_MUTANTS = (
     MUTANTS
     + KEEPING_MUTANTS
     + RULES_MUTANTS
+    + OWNERSHIP_MUTANTS
     + FAMILY_MUTANTS
     + CLUSTER_MUTANTS
     + SERVING_MUTANTS

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ import psycopg
 import pymysql
 import pytest
 
-from holdfast import Holdfast, Lease, SettingsError
+from holdfast import Holdfast, SettingsError
 from holdfast.core.requests import (
     Acquire,
     Break,
@@ -284,19 +286,17 @@ def test_who_gives_events_their_places_is_alone(mysql_sessions: Callable[[], MyS
 # Owners.
 
 
-def test_a_new_thread_does_not_enter_what_a_dead_one_had() -> None:
-    """The numbers of threads are used again, and whoever has the owner's name enters."""
-    idents: set[int] = set()
-    with Holdfast("memory://") as locks:
-        entered: list[Lease | None] = []
+TAKE = """
+import sys
+from holdfast import Holdfast
+lease = Holdfast(sys.argv[1]).acquire("nightly", ttl=60, renew=False, timeout=0)
+print(lease.token)
+"""
 
-        def work() -> None:
-            idents.add(threading.get_ident())
-            entered.append(locks.try_acquire("nightly", ttl=60))
 
-        for _ in range(5):
-            thread = threading.Thread(target=work, name="worker")
-            thread.start()
-            thread.join()
-        assert len(idents) < 5, "no number was used again, and this shows nothing"
-        assert [lease is not None for lease in entered] == [True, False, False, False, False]
+def test_two_processes_of_one_program_are_not_one_owner(tmp_path: Path) -> None:
+    """They have the same name, and each has taken as many locks; whoever has the owner's name enters."""
+    command = [sys.executable, "-c", f"{TAKE}import os; os._exit(0)", f"sqlite:///{tmp_path}/locks.db"]
+    said = [subprocess.run(command, capture_output=True, text=True, check=False) for _ in range(2)]
+    assert said[0].returncode == 0, said[0].stderr
+    assert "LockTimeout" in said[1].stderr, "the second one is in the lease of the first"

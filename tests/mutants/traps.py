@@ -237,7 +237,7 @@ STORE_RULES = (
     ),
     Rule(
         "the default owner is random",
-        ("the default owner is the thread's number",),
+        ("the default owner is the program's name and a number",),
     ),
     Rule(
         "each hold has an end of its own", ("one common end for all holds", "asking again shortens the hold")
