@@ -164,9 +164,11 @@ class Worker:
         """Tell whether it can wait for something without being in its own way, unless the store says so.
 
         Who has several waits under way is taken to go on with any of them: what it does not get to hear
-        when that one is over is that all the others are stuck.
+        when that one is over is that all the others are stuck. And a circle that a resize has closed is only
+        found when one of those in it asks again, which who waits for itself does not.
         """
-        return not self._profile.shared_owner or self._uses[self._key].kind != "semaphore"
+        profile = self._profile
+        return self._uses[self._key].kind != "semaphore" or not (profile.shared_owner or profile.resizes)
 
     def _downgrade(self) -> None:
         """Let others read what was written; whether that works or not, go on."""
