@@ -308,6 +308,18 @@ def test_what_runs_later_in_the_same_thread_is_not_inside(locks: Holdfast, pool:
         lease.release()
 
 
+def test_what_was_entered_and_is_left_in_another_thread_is_over(locks: Holdfast) -> None:
+    """The function that entered the block goes on: it is not inside any more."""
+    hold = locks.hold("k")
+    lease = hold.__enter__()
+    assert is_inside(locks)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(hold.__exit__, None, None, None).result(PATIENCE)
+        stranger = locks.acquire("k", owner=lease.owner)
+        assert not is_inside(locks), "the block was left"
+        stranger.release()
+
+
 def test_many_in_a_pool_that_enters_and_leaves_in_different_threads_never_meet(url: str) -> None:
     """As web frameworks do: each step of a request is run in whichever thread is free."""
     inside: list[int] = []
@@ -420,6 +432,27 @@ def test_a_task_is_not_inside_what_another_one_entered_for_it() -> None:
     asyncio.run(scenario())
 
 
+def test_a_task_that_another_one_runs_from_its_block_is_not_inside() -> None:
+    """As eager tasks are run: on the stack of their parent, in a copy of its context."""
+
+    async def scenario() -> None:
+        loop, parent = asyncio.get_running_loop(), asyncio.current_task()
+        with Holdfast("memory://", settings=QUICK) as locks, locks.hold("k"):
+            child = asyncio.create_task(asyncio.sleep(0))
+            asyncio.tasks._leave_task(loop, parent)  # type: ignore[arg-type]
+            asyncio.tasks._enter_task(loop, child)
+            try:
+                inside = contextvars.copy_context().run(is_inside, locks)
+            finally:
+                asyncio.tasks._leave_task(loop, child)
+                asyncio.tasks._enter_task(loop, parent)  # type: ignore[arg-type]
+            assert not inside
+            assert is_inside(locks)
+            await child
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="there are eager tasks from Python 3.12 on")
 def test_a_task_that_begins_at_once_is_not_inside_its_parents_block() -> None:
     async def scenario() -> None:
@@ -474,6 +507,16 @@ def test_child_tasks_and_threads_are_in_the_scope_of_an_owner() -> None:
             assert not is_inside(locks)
 
     asyncio.run(scenario())
+
+
+def test_a_context_that_outlives_the_scope_of_an_owner_is_not_that_owner(locks: Holdfast) -> None:
+    scope = holdfast.owner("request-17")  # somebody may still have it
+    with scope:
+        late = contextvars.copy_context()
+        assert late.run(is_inside, locks)
+    lease = locks.acquire("k", owner="request-17")
+    assert not late.run(is_inside, locks), "the scope has ended"
+    lease.release()
 
 
 def test_an_owner_without_a_name_is_nobody_else(locks: Holdfast) -> None:

@@ -36,6 +36,13 @@ def test_owners_enter_again_and_leave_again():
     assert report.counts["re-entered"] > 0
 
 
+def test_a_lease_that_is_passed_on_is_released_elsewhere_and_its_client_is_another_owner_meanwhile():
+    report = explore(Bounds(clients=2, keys=1, turns=2, faults=0, hands=True))
+    assert report.complete
+    assert report.counts["re-entered"] > 0
+    assert report.states > explore(Bounds(clients=2, keys=1, turns=2, faults=0)).states
+
+
 def test_two_who_want_two_keys_do_not_wait_for_each_other_for_ever():
     report = explore(Bounds(clients=2, keys=2, turns=2, faults=0, nested=True))
     assert report.complete

@@ -17,6 +17,7 @@ from holdfast.stores.memory.settling import Settling
 from holdfast.stores.memory.state import Lock, Shard
 from holdfast.testing.exploring import Bounds, CounterExample, Fault, explore
 from holdfast.testing.exploring.__main__ import main
+from holdfast.testing.exploring.moves import Moves
 from tests.exploring.planting import plant
 
 
@@ -29,10 +30,11 @@ class Flaw(NamedTuple):
     by: tuple[Fault, ...] = ()  # the fault without which it does no harm
     clients: int = 2
     turns: int = 1
+    hands: bool = False
 
     @property
     def bounds(self) -> Bounds:
-        return Bounds(self.clients, turns=self.turns, faults=len(self.by), kinds=self.by)
+        return Bounds(self.clients, turns=self.turns, faults=len(self.by), kinds=self.by, hands=self.hands)
 
 
 FLAWS = [
@@ -195,6 +197,16 @@ FLAWS = [
         by=("break", "late answer"),
         clients=1,
     ),
+    Flaw(
+        "the owner is the client, whichever of its threads asks",
+        Moves,
+        "_want",
+        {'f"{name}.{actor.begun}"': 'f"{name}.1"'},
+        breaks="2 exclusion",
+        clients=1,
+        turns=2,
+        hands=True,
+    ),
 ]
 
 
@@ -224,9 +236,9 @@ def test_a_counter_example_tells_what_happened(
     assert main(["--clients", "2", "--faults", "1", "--kind", "late answer", "--quiet"]) == 1
     assert capsys.readouterr().out.splitlines()[:6] == [
         "«3 trust» is broken after 3 moves:",
-        "  late answer: 0-1 acquire key:a wait ttl=4  owner=0",
-        "  0-1 acquire key:a wait ttl=4  owner=0 = Granted 0 for 4.000",
+        "  late answer: 0-1 acquire key:a wait ttl=4  owner=0.1",
+        "  0-1 acquire key:a wait ttl=4  owner=0.1 = Granted 0 for 4.000",
         "  it is 2 s",
-        "  now its answer arrives: 0-1 acquire key:a wait ttl=4  owner=0",
+        "  now its answer arrives: 0-1 acquire key:a wait ttl=4  owner=0.1",
         "  client 0 has key:a, until 6 s",
     ]

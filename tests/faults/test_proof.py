@@ -55,6 +55,7 @@ def test_a_shorter_run_has_to_show_less() -> None:
     some = {
         "kinds of faults": 12,
         "updates lost without a fence": 1,
+        "calls that were passed on": 1_000,
         "refusals by the fence": 1,
         "refusals by the resource": 1,
     }
@@ -75,7 +76,7 @@ def long_history(**settings: object) -> tuple[History, Verdict]:
         Call("w", n, "update", f"{kind}:0", "o", 0.0, 1.0, "refused", error="FencedOff: too late")
         for n, kind in enumerate(("fenced", "raised"))
     ]
-    calls += [Call("w", n, "try", "plain:0", "o", 0.0, 1.0, "ok") for n in range(100_000)]
+    calls += [Call("w", n, "try", "plain:0", "o", 0.0, 1.0, "ok", by="v") for n in range(100_000)]
     return History(run, calls, faults=faults), verdict
 
 

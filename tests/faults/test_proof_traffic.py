@@ -21,11 +21,11 @@ from tests.clients.support import eventually
 from tests.faults.proof import resources
 from tests.faults.proof.excuses import explains, is_drivers
 from tests.faults.proof.fleet import Fleet, FleetFailed, Process, _joined
-from tests.faults.proof.hands import ThreadHands, Updater
+from tests.faults.proof.hands import ThreadHands, Updater, run
 from tests.faults.proof.recorder import Recorder
 from tests.faults.proof.records import BARE, CALLS, FENCED, RAISED, Ask, Call, Trust, read_process
 from tests.faults.proof.traffic import DOZES, Habits, Traffic, settings
-from tests.faults.proof.turns import Turn, run
+from tests.faults.proof.turns import Turn
 from tests.faults.proof.worker import impatient
 from tests.servers.lock_server import LockServer
 
@@ -109,6 +109,46 @@ def test_a_turn_is_written_down_with_what_was_asked_of_the_store(desk: Desk) -> 
     assert (trust.owner, trust.token) == (taken.owner, outer.token)
     assert taken.called < trust.since <= taken.returned
     assert again.returned < trust.until <= last.called
+
+
+def test_what_is_done_in_another_thread_is_written_down_as_of_the_turn_and_by_whom(desk: Desk) -> None:
+    turn = desk.turn()
+    lease = run(turn.enter(ttl=1.0, wait=1.0))
+    assert lease is not None
+    run(turn.elsewhere(turn.look(lease)))
+    run(turn.elsewhere(turn.give(lease)))
+    run(turn.end())
+    taken, given = [each for each in desk.records() if isinstance(each, Call)]
+    assert [(each.kind, each.outcome, each.owner) for each in (taken, given)] == [
+        ("acquire", "ok", turn.owner),
+        ("release", "ok", turn.owner),
+    ]
+    assert all(each.by.startswith("other-hands") for each in (taken, given))
+    assert not desk.locks.leases
+
+
+def test_the_owner_of_nested_blocks_is_written_down_before_the_store_hears_of_it(desk: Desk) -> None:
+    turn = Turn(desk.hands, desk.recorder, "sync-1.0", "nobody", "plain:0", "block")
+
+    async def nest() -> None:
+        async with turn.block("acquire", ttl=1.0, wait=1.0) as outer:
+            assert outer is not None
+            async with turn.block("reenter", ttl=1.0, wait=1.0) as inner:
+                assert inner is not None
+                assert inner.token == outer.token
+
+    run(nest())
+    run(turn.end())
+    calls = [each for each in desk.records() if isinstance(each, Call)]
+    assert [each.kind for each in calls] == ["acquire", "reenter", "release", "release"]
+    owners = {each.owner for each in desk.records() if isinstance(each, Ask) and each.kind == "Acquire"}
+    assert {each.owner for each in calls} == owners == {turn.owner}
+    assert turn.owner != "nobody"
+    path = desk.folder / CALLS / "sync-1.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))  # it was killed there
+    (killed,) = desk.records()
+    assert isinstance(killed, Call)
+    assert (killed.owner, killed.outcome) == (turn.owner, "unknown")
 
 
 def test_whoever_walks_away_is_trusted_to_the_end_and_releases_nothing(desk: Desk) -> None:

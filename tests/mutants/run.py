@@ -30,7 +30,7 @@ from tests.mutants.found import FOUND_MUTANTS, FOUND_MUTANTS_ON_SERVERS
 from tests.mutants.keeping import KEEPING_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.mutants import MUTANTS
-from tests.mutants.owners import OWNERS_MUTANTS
+from tests.mutants.ownership import OWNERSHIP_MUTANTS
 from tests.mutants.planting import CannotPlant, copy, plant, planted
 from tests.mutants.rules import RULES_MUTANTS, RULES_MUTANTS_ON_SERVERS
 from tests.mutants.servers import SERVER_MUTANTS
@@ -42,8 +42,8 @@ from tests.servers.binaries import PACKAGES, find
 LOCAL_MUTANTS = (
     MUTANTS
     + KEEPING_MUTANTS
-    + OWNERS_MUTANTS
     + RULES_MUTANTS
+    + OWNERSHIP_MUTANTS
     + FAMILY_MUTANTS
     + STAYING_MUTANTS
     + CLUSTER_MUTANTS

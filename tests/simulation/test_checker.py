@@ -42,6 +42,8 @@ from holdfast.stores.base import micros
 from holdfast.testing.simulation import Checker, SimulationFailed, Step, Violation, simulate
 from holdfast.testing.simulation.observed import NOTHING, Hold, ObservedMemory, State, Ticket
 from holdfast.testing.simulation.step import EPOCH
+from holdfast.testing.simulation.worker import Worker
+from tests.exploring.planting import plant
 
 KEY = "key"
 HERE = Client("here", "host", 1)
@@ -440,34 +442,45 @@ def kept(attempt: str, token: int, until: float) -> Kept:
 
 def test_trust_past_the_end_in_the_store(story: Story):
     story.ann_holds()
-    story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state)
+    story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state, "a")
     with pytest.raises(Violation, match="3 trust"):
-        story.checker.believes(Local(), kept("a", NOW, 110.1), 100.0, story.state)
+        story.checker.believes(Local(), kept("a", NOW, 110.1), 100.0, story.state, "a")
 
 
 def test_trust_in_a_hold_that_is_gone(story: Story):
     story.ann_holds()
-    story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state)
+    story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state, "a")
     story.breaks("3 trust", Release(KEY, "a", NOW), Released(), free(NOW))
 
 
 def test_two_believers(story: Story):
     story.ann_holds()
-    story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state)
+    story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state, "a")
     with pytest.raises(Violation, match="3 trust"):
-        story.checker.believes(Local(), kept("b", NOW + 1, 120.0), 105.0, story.state)
+        story.checker.believes(Local(), kept("b", NOW + 1, 120.0), 105.0, story.state, "b")
 
 
 def test_two_readers_may_believe(story: Story):
     story.two_hold(SHARED)
-    story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state)
-    story.checker.believes(Local(), kept("b", NOW + 1, 109.9), 100.0, story.state)
+    story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state, "a")
+    story.checker.believes(Local(), kept("b", NOW + 1, 109.9), 100.0, story.state, "b")
+
+
+def test_a_lease_is_used_by_those_inside_of_one_block_only(story: Story):
+    """Whatever the owner is called: a stranger that has its name is in the store's eyes the same owner."""
+    story.ann_holds()
+    story.then(acquire("b", "ann"), Granted(NOW, 10.0), held(NOW, "ann", a=LATER, b=LATER))
+    story.then(acquire("c", "ann"), Granted(NOW, 10.0), held(NOW, "ann", a=LATER, b=LATER, c=LATER))
+    story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state, "one block")
+    story.checker.believes(Local(), kept("b", NOW, 109.9), 100.0, story.state, "one block")
+    with pytest.raises(Violation, match="2 exclusion: c is in key in the context another, by the lease"):
+        story.checker.believes(Local(), kept("c", NOW, 109.9), 100.0, story.state, "another")
 
 
 def test_an_operator_may_end_what_somebody_trusts(story: Story):
     """The holder learns of a break when it asks; only fencing protects what it does until then."""
     story.ann_holds()
-    story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state)
+    story.checker.believes(Local(), kept("a", NOW, 109.9), 100.0, story.state, "a")
     story.then(Break(KEY, "operator", "stuck"), Broken(ANN), free(NOW), Signal("lost", KEY, "a"))
 
 
@@ -504,6 +517,14 @@ def test_a_flawed_store_is_found_out(flawed: type[ObservedMemory], invariants: s
     with pytest.raises(SimulationFailed) as caught:
         [simulate(seed, make_store=lambda profile: flawed(profile.history)) for seed in range(5)]
     assert caught.value.invariant in invariants
+
+
+def test_owners_that_are_workers_and_not_blocks_are_found_out(monkeypatch: pytest.MonkeyPatch):
+    """The flaw is: who has passed a lease on enters it again, while the other one is still in it."""
+    plant(monkeypatch, Worker, "_owner", {"return self._context": 'return f"worker-{id(self)}"'})
+    with pytest.raises(SimulationFailed, match="by the lease that") as caught:
+        [simulate(seed) for seed in range(20)]
+    assert caught.value.invariant == "2 exclusion"
 
 
 def test_a_failure_says_how_to_replay_it():

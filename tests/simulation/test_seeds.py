@@ -62,6 +62,7 @@ OUTCOMES = (
     "ended: StoreUnavailable",
     "expired",
     "grants",
+    "leases passed on",
     "handed over",
     "lost: broken",
     "lost: expired",

@@ -13,12 +13,11 @@ from typing import Any, NoReturn
 from holdfast import Holdfast, LeaseLost, NotHeld, StoreError
 from holdfast.clock import boot_time
 from holdfast.leases import BaseLease
-from tests.faults.proof.hands import ThreadHands, Updater
+from tests.faults.proof.hands import ThreadHands, Updater, run
 from tests.faults.proof.recorder import Recorder
 from tests.faults.proof.records import PLAIN
 from tests.faults.proof.resources import REST
 from tests.faults.proof.traffic import Habits, Traffic
-from tests.faults.proof.turns import run
 from tests.faults.proof.worker import COMPLAINT, MARK, Complaints
 
 TURNS = 2

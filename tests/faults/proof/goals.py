@@ -25,6 +25,7 @@ class Goals:
     takeovers: int
     classes: int
     bare_lost: int = 0
+    passed_on: int = 0  # calls by another thread or task than the one that has taken the lease
     refusals: int = 0  # of those who came too late: by the fence, and as many by the resource itself
     every_rule: bool = False  # whether each must have been applied to something
 
@@ -35,6 +36,7 @@ class Goals:
         wanted["takeovers"] = int(part * self.takeovers)
         if self.is_long(seconds):
             wanted |= {"kinds of faults": self.classes, "updates lost without a fence": self.bare_lost}
+            wanted["calls that were passed on"] = self.passed_on
             wanted |= {"refusals by the fence": self.refusals, "refusals by the resource": self.refusals}
         return wanted
 
@@ -50,6 +52,7 @@ FULL = Goals(
     takeovers=1_000,
     classes=12,
     bare_lost=1,
+    passed_on=1_000,
     refusals=1,
     every_rule=True,
 )
@@ -82,6 +85,7 @@ def _shown(history: History, verdict: Verdict) -> dict[str, int]:
         "takeovers": int(verdict.figures.get("takeovers", 0)),
         "kinds of faults": len({fault.fault for fault in history.faults}),
         "updates lost without a fence": int(verdict.figures.get("bare_lost", 0)),
+        "calls that were passed on": sum(bool(call.by) for call in history.calls),
         "refusals by the fence": updates[FENCED].fenced_off,
         "refusals by the resource": updates[RAISED].fenced_off,
     }

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
 
 from holdfast import Holdfast
 from holdfast.clock import boot_time
@@ -16,6 +20,17 @@ from holdfast.leases import BaseLease
 from tests.faults.proof import resources
 from tests.faults.proof.excuses import Planned
 from tests.faults.proof.records import BARE, FENCED, OPERATION, RAISED
+
+T = TypeVar("T")
+
+
+def run(turn: Coroutine[Any, Any, T]) -> T:
+    """Drive a coroutine whose hands block instead of suspending."""
+    try:
+        turn.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    raise AssertionError("the hands of a thread must not suspend")
 
 
 @dataclass(slots=True)
@@ -53,9 +68,15 @@ class Hands(Protocol):
 
     async def try_acquire(self, key: str, **options: Any) -> BaseLease | None: ...
 
+    def block(self, key: str, **options: Any) -> AbstractAsyncContextManager[BaseLease]:
+        """Return a block of the library. What its ``__aenter__`` enters, its caller is inside of."""
+
     async def release(self, lease: Any) -> None: ...
 
     async def downgrade(self, lease: Any) -> None: ...
+
+    async def elsewhere(self, doing: Coroutine[Any, Any, T]) -> T:
+        """Do something in another thread or task, in a copy of this context, and wait until it is done."""
 
     async def operate(self, key: str, doing: Doing, **options: Any) -> Any:
         """Do it, or wait until it was done; return its result."""
@@ -79,6 +100,7 @@ class ThreadHands:
         self.locks = locks
         self.leases: dict[str, BaseLease] = {}
         self._updater = updater
+        self._others = ThreadPoolExecutor(8, "other-hands")  # more than there are turns at once
 
     async def acquire(self, key: str, **options: Any) -> BaseLease:
         return self.locks.acquire(key, **options)
@@ -86,8 +108,19 @@ class ThreadHands:
     async def try_acquire(self, key: str, **options: Any) -> BaseLease | None:
         return self.locks.try_acquire(key, **options)
 
+    def block(self, key: str, **options: Any) -> AbstractAsyncContextManager[BaseLease]:
+        return ThreadBlock(self.locks.hold(key, **options))
+
     async def release(self, lease: Any) -> None:
         lease.release()
+
+    async def elsewhere(self, doing: Coroutine[Any, Any, T]) -> T:
+        done = self._others.submit(contextvars.copy_context().run, run, doing)
+        try:
+            return done.result()
+        except BaseException:  # an interrupt: what was begun ends before the turn does
+            wait([done])
+            raise
 
     async def downgrade(self, lease: Any) -> None:
         lease.downgrade()
@@ -127,6 +160,24 @@ class ThreadHands:
             if kept.grant.owner == owner:
                 self.forget(kept.grant.attempt)
                 self.leases.pop(kept.grant.attempt, None)
+
+
+class ThreadBlock:
+    """A block for threads, with the methods of one for tasks."""
+
+    def __init__(self, hold: Any) -> None:
+        self._hold = hold
+
+    async def __aenter__(self) -> BaseLease:
+        return self._hold.__enter__()  # type: ignore[no-any-return]
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._hold.__exit__(kind, error, traceback)
 
 
 class Updater:

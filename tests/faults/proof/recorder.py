@@ -76,6 +76,10 @@ class Recorder:
         self._write("call", number, fields | {"called": boot_time()})
         return number
 
+    def named(self, number: int, owner: str) -> None:
+        """Note whose a call is, if that was found out after it was made."""
+        self._write("call", number, {"owner": owner})
+
     def told(self, number: int, outcome: Outcome, **fields: Any) -> None:
         """Note what became of a call. One of which that is unknown has not returned."""
         if outcome != "unknown":

@@ -50,6 +50,7 @@ class Call:
     trusted_until: float = 0.0  # of an ok acquire, try or reenter: as the answer came; renewals add to it
     value: str = ""  # of an update: what was added; of an operation: the result
     error: str = ""  # the name of what was raised, and its text
+    by: str = ""  # the thread or task that did it, if the lease was passed on: another one of the process
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,17 +230,19 @@ def read_process(path: Path) -> Iterator[Call | Ask | Trust]:
     """Return what a process has written down: a question and its answer as one record.
 
     Lines are ``["call", 7, {what was asked}]``, then ``["call", 7, {what came of it}]``, both with fields of
-    the record; a line that was cut off by a kill is not there.
+    the record; a line that was cut off by a kill is not there. A line between them adds to what was asked.
     """
     open_questions: dict[tuple[str, int], dict[str, Any]] = {}
     for line in _lines(path):
         what, number, fields = line
         if what == "trust":
             yield Trust(**fields)
-        elif (asked := open_questions.pop((what, number), None)) is not None:
-            yield _KINDS[what](**{**asked, **fields})
+            continue
+        record = {"number": number, **open_questions.pop((what, number), {}), **fields}
+        if "outcome" in fields:
+            yield _KINDS[what](**record)
         else:
-            open_questions[what, number] = {"number": number, **fields}
+            open_questions[what, number] = record
     for (what, _), asked in open_questions.items():
         yield _KINDS[what](**asked)
 

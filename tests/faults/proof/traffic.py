@@ -4,6 +4,10 @@ Most turns are short, so that there are many. Some hold a lock for longer than i
 renewed; some walk away from it, so that somebody takes over when it expires; some enter it again, and leave
 in either order; a few break what somebody else has.
 
+Some of what is done with a lease is done by another thread or task of the process; some blocks are entered
+in one and left in another. Most turns give their owner's name; others are in the scope of an owner, or are
+nested blocks, and the owner of what is inside is that of the block.
+
 Some updates doze: they take as long as the lease lasts, or longer. Those that are not renewed meanwhile stand
 for a program that is stopped without any fault of ours; those that are renewed can come too late only if a
 fault keeps them from it. All kinds of updates doze alike, so that they differ by nothing but their guard.
@@ -12,18 +16,19 @@ fault keeps them from it. All kinds of updates doze alike, so that they differ b
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import holdfast
 from holdfast import LeaseLost, Settings
 from holdfast.leases import BaseLease
 from tests.faults.proof.hands import Doing, Hands
 from tests.faults.proof.recorder import Recorder
 from tests.faults.proof.records import BARE, FENCED, OPERATION, PERMITS, PLAIN, RAISED, SEMAPHORE, SHARED
 from tests.faults.proof.resources import looked_at
-from tests.faults.proof.turns import Turn
+from tests.faults.proof.turns import Owned, Turn
 
 # How many keys there are of each kind, and how many of a hundred turns are for it.
 KEYS = {PLAIN: 8, SHARED: 3, PERMITS: 3, OPERATION: 3, FENCED: 3, RAISED: 3, BARE: 3}
@@ -58,6 +63,9 @@ class Habits:
     reenters: float = 0.15
     lasts: float = 0.03  # needs to be renewed
     breaks: float = 0.01
+    hands: float = 0.2  # of what is done with a lease: in another thread or task
+    scopes: float = 0.2  # the owner is that of a scope
+    nests: float = 0.1  # of plain turns: blocks, and nobody says who the owner is
     dozes: float = 0.2  # of updates; `DOZES` says how
     longest_fence: float = LONGEST * 1.5  # where a fence stops all others, nobody may be so slow
     shares: dict[str, int] = field(default_factory=lambda: dict(SHARES))
@@ -73,7 +81,12 @@ class Traffic:
         self._dice = random.Random(f"{seed} {worker}")
         self._habits = habits
         self._turns = 0
-        self.owner = ""
+        self._last: Turn | None = None
+
+    @property
+    def owner(self) -> str:
+        """Whose the last turn was."""
+        return self._last.owner if self._last is not None else ""
 
     async def turn(self, kind: str | None = None) -> None:
         """Take one turn, of some *kind*, and rest."""
@@ -81,10 +94,14 @@ class Traffic:
         if kind is None:
             kind = dice.choices(habits.kinds, [habits.shares[each] for each in habits.kinds])[0]
         self._turns += 1
-        self.owner = f"{self._worker}-{self._turns}"
-        turn = Turn(
-            self._hands, self._recorder, self._worker, self.owner, f"{kind}:{dice.randrange(KEYS[kind])}"
-        )
+        owner = f"{self._worker}-{self._turns}"
+        owned: Owned = "given"
+        if kind == PLAIN and dice.random() < habits.nests:
+            owned = "block"
+        elif dice.random() < habits.scopes:
+            owned = "scope"
+        key = f"{kind}:{dice.randrange(KEYS[kind])}"
+        turn = self._last = Turn(self._hands, self._recorder, self._worker, owner, key, owned)
         ways: dict[str, Callable[[Turn], Awaitable[None]]] = {
             PLAIN: self._plain,
             SHARED: self._shared,
@@ -92,10 +109,13 @@ class Traffic:
             OPERATION: self._operation,
         }
         try:
-            if kind in ways:
-                await ways[kind](turn)
-            else:
-                await self._update(turn, kind)
+            with holdfast.owner(owner) if owned == "scope" else nullcontext():
+                if owned == "block":
+                    await self._nested(turn)
+                elif kind in ways:
+                    await ways[kind](turn)
+                else:
+                    await self._update(turn, kind)
         finally:
             await turn.end()
         await self._hands.pause(dice.uniform(0, 2 * habits.rest))
@@ -115,7 +135,7 @@ class Traffic:
         if lease is None:
             return
         await self._hands.pause(ttl * dice.uniform(1.2, 2.0) if lasts else self._moment())
-        turn.look(lease)
+        await self._pass_on(turn, turn.look(lease))
         leases = [lease]
         if dice.random() < habits.reenters:
             leases += await self._reenter(turn, dice.randint(1, 2), renew=not walks)
@@ -123,7 +143,19 @@ class Traffic:
             if walks and dice.random() < 0.8:
                 turn.walk_away(each)
             else:
-                await turn.give(each)
+                await self._pass_on(turn, turn.give(each))
+
+    async def _nested(self, turn: Turn) -> None:
+        """Enter blocks, one inside of the other: what is inside is the owner of the outermost one."""
+        async with turn.block("acquire", ttl=self._ttl(), wait=self._patience()) as lease:
+            if lease is None:
+                return
+            await self._hands.pause(self._moment())
+            async with turn.block("reenter", ttl=self._ttl(), wait=self._dice.uniform(0.2, 1.0)) as inner:
+                await self._hands.pause(self._moment())
+                if inner is not None:
+                    await self._pass_on(turn, turn.look(inner))
+            await self._pass_on(turn, turn.look(lease))
 
     async def _reenter(self, turn: Turn, levels: int, *, renew: bool) -> list[BaseLease]:
         leases = []
@@ -142,7 +174,7 @@ class Traffic:
             return
         await self._hands.pause(self._moment())
         if mode == "exclusive" and self._dice.random() < 0.3:
-            await turn.downgrade(lease)
+            await self._pass_on(turn, turn.downgrade(lease))
             await self._hands.pause(self._moment())
         await self._leave(turn, lease)
 
@@ -178,19 +210,22 @@ class Traffic:
                 if just_looked:
                     used, looked = looked_at(lease), True
             await self._hands.pause(nap)
-            turn.look(lease)
+            await turn.look(lease)
         seconds = nap if doze in (BETWEEN, RENEWED) else moment
         if kind == FENCED:
             seconds = min(seconds, habits.longest_fence)
         asleep = 0.0 if renew else nap
-        await turn.update(kind, used, seconds=seconds, check=check, looked=looked, asleep=asleep)
-        await turn.give(lease)
+        update = turn.update(kind, used, seconds=seconds, check=check, looked=looked, asleep=asleep)
+        await self._pass_on(turn, update)
+        await self._pass_on(turn, turn.give(lease))
 
     # How they are taken and left.
 
     async def _acquire(
         self, turn: Turn, ttl: float, *, renew: bool = True, **options: Any
     ) -> BaseLease | None:
+        if self._dice.random() < self._habits.hands / 2:
+            return await turn.enter(ttl=ttl, wait=self._patience(), renew=renew, **options)
         if self._dice.random() < 0.25:
             return await turn.take("try", ttl=ttl, renew=renew, **options)
         return await turn.take("acquire", ttl=ttl, wait=self._patience(), renew=renew, **options)
@@ -199,7 +234,11 @@ class Traffic:
         if self._dice.random() < self._habits.walks:
             turn.walk_away(lease)
         else:
-            await turn.give(lease)
+            await self._pass_on(turn, turn.give(lease))
+
+    async def _pass_on(self, turn: Turn, doing: Coroutine[Any, Any, None]) -> None:
+        """Do something with a lease: here, or in another thread or task of the process."""
+        await (turn.elsewhere(doing) if self._dice.random() < self._habits.hands else doing)
 
     def _ttl(self) -> float:
         return round(self._dice.uniform(SHORTEST, LONGEST), 3)

@@ -1,7 +1,14 @@
 """One turn of the traffic: a lock is taken, entered again, left behind or given back, and all of it noted.
 
 A turn is written once, as coroutines, for threads and for tasks: what really waits are its `hands`. Those of
-a thread block and never suspend, so `run` can drive the coroutine of a turn to its end in one go.
+a thread block and never suspend, so `hands.run` can drive the coroutine of a turn to its end in one go.
+
+Whatever a turn does with a lease, it may leave to another thread or task of its process, and wait for that:
+the object is the proof. Whose lease it is stays the same, so the turn is the same for the checkers, and a
+call says ``by`` whom it was made. Blocks are entered in one thread or task and left in another one, too.
+
+The owner of a turn is given for each lock, or it is that of a scope (`holdfast.owner`), or nobody says: then
+it is that of the turn's outermost block, and its name is noted before the store hears of it.
 
 The outcome of a call says what happened to the lock, as far as the process can know: ``ok``, it was done;
 ``refused``, it certainly was not; else ``unknown``. So whoever gave up waiting is ``unknown`` if a lost
@@ -13,11 +20,13 @@ returned: a late statement may still do it.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Literal, TypeVar
 
-from holdfast import HoldfastError, LeaseLost, LockTimeout, OperationFailed
+from holdfast import HoldfastError, LeaseLost, LockTimeout, OperationFailed, identity, ownership
 from holdfast.clock import boot_time
 from holdfast.leases import BaseLease
 from tests.faults.proof.excuses import Planned, explains, is_drivers
@@ -27,15 +36,21 @@ from tests.faults.proof.records import Outcome
 from tests.faults.proof.resources import FencedOff
 
 T = TypeVar("T")
+Owned = Literal["given", "scope", "block"]  # how the owner of a turn comes about
+
+_naming: ContextVar[Callable[[str], None] | None] = ContextVar("naming", default=None)
+_current = ownership.current
 
 
-def run(turn: Coroutine[Any, Any, T]) -> T:
-    """Drive a coroutine whose hands block instead of suspending."""
-    try:
-        turn.send(None)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
-    raise AssertionError("the hands of a thread must not suspend")
+def _note_name() -> str:
+    """Return the owner by default, and tell whoever wants to know before it is used."""
+    owner = _current()
+    if (note := _naming.get()) is not None:
+        note(owner)
+    return owner
+
+
+ownership.current = _note_name
 
 
 @dataclass(slots=True)
@@ -46,6 +61,7 @@ class Held:
     since: float
     lost: list[float] = field(default_factory=list)  # when the turn was told that it has lost it
     seen: float = 0.0  # when `held` last said yes, to somebody who asked just after
+    block: AbstractAsyncContextManager[BaseLease] | None = None  # that it was entered by
 
     def look(self) -> None:
         """Ask the lease whether it is held, as programs do."""
@@ -67,8 +83,18 @@ class Held:
 class Turn:
     """One turn of one thread or task, under an owner of its own."""
 
-    def __init__(self, hands: Hands, recorder: Recorder, worker: str, owner: str, key: str) -> None:
+    def __init__(
+        self,
+        hands: Hands,
+        recorder: Recorder,
+        worker: str,
+        owner: str,
+        key: str,
+        owned: Owned = "given",
+    ) -> None:
         self._hands = hands
+        self._owned = owned
+        self._me = identity.name()
         self._recorder = recorder
         self.worker, self.owner, self.key = worker, owner, key
         self._held: dict[str, Held] = {}  # by attempt
@@ -78,13 +104,9 @@ class Turn:
     async def take(self, kind: str, *, ttl: float, wait: float = 0.0, **options: Any) -> BaseLease | None:
         """Take the lock, as *kind* says: acquire, try, or reenter. None if it is not to be had."""
         terms = {name: options[name] for name in ("mode", "take") if name in options}
-        granted_before = self._recorder.grants(self.owner)
         lost: list[float] = []
-        wanted = {**options, "ttl": ttl, "owner": self.owner, "on_lost": lambda _: lost.append(boot_time())}
-
-        def outcome(_: BaseException) -> Outcome:
-            return "unknown" if self._recorder.grants(self.owner) > granted_before else "refused"
-
+        outcome = self._taking()
+        wanted = self._wanted(options, lost, ttl=ttl)
         with self._call(kind, outcome, ttl=ttl, wait=wait, **terms) as told:
             if kind == "try":
                 lease = await self._hands.try_acquire(self.key, **wanted)
@@ -98,6 +120,31 @@ class Turn:
             return lease
         return None
 
+    def _taking(self) -> Callable[[BaseException], Outcome]:
+        granted_before = self._recorder.grants(self.owner)
+
+        def outcome(_: BaseException) -> Outcome:
+            return "unknown" if self._recorder.grants(self.owner) > granted_before else "refused"
+
+        return outcome
+
+    def _wanted(self, options: dict[str, Any], lost: list[float], **more: Any) -> dict[str, Any]:
+        owner = {"owner": self.owner} if self._owned == "given" else {}
+        return {**options, **more, **owner, "on_lost": lambda _: lost.append(boot_time())}
+
+    def block(self, kind: str, *, ttl: float, wait: float, **options: Any) -> Block:
+        """Return a block that takes the lock, as *kind* says, and gives it back."""
+        return Block(self, kind, ttl, wait, options)
+
+    async def enter(self, *, ttl: float, wait: float, **options: Any) -> BaseLease | None:
+        """Enter a block in another thread or task, to be left in yet another one."""
+        block = self.block("acquire", ttl=ttl, wait=wait, **options)
+        return await self._hands.elsewhere(block.__aenter__())
+
+    async def elsewhere(self, doing: Coroutine[Any, Any, T]) -> T:
+        """Do something of the turn in another thread or task of the process."""
+        return await self._hands.elsewhere(doing)
+
     async def give(self, lease: BaseLease) -> None:
         """Release a lease."""
         attempt = lease._kept.grant.attempt
@@ -106,7 +153,10 @@ class Turn:
         self._drop(attempt)
         fields = {"token": lease.token, "mode": "shared" if lease.mode == "shared" else "exclusive"}
         with self._call("release", lambda _: self._recorder.release_of(attempt), **fields):
-            await self._hands.release(lease)
+            if held.block is None:
+                await self._hands.release(lease)
+            else:
+                await held.block.__aexit__(None, None, None)
 
     def walk_away(self, lease: BaseLease) -> None:
         """Leave a lease to its end. It is trusted until then: whoever takes over has to come later."""
@@ -124,7 +174,7 @@ class Turn:
         with self._call("downgrade", lambda _: "unknown", token=lease.token, mode="shared"):
             await self._hands.downgrade(lease)
 
-    def look(self, lease: BaseLease) -> None:
+    async def look(self, lease: BaseLease) -> None:
         """Ask a lease whether it is held: what it says is what is believed."""
         self._held[lease._kept.grant.attempt].look()
 
@@ -165,7 +215,9 @@ class Turn:
             never_had = self._recorder.grants(self.owner) == granted_before
             return "refused" if failed or never_had else "unknown"
 
-        wanted = {**options, "ttl": ttl, "owner": self.owner, "timeout": wait}
+        wanted = {**options, "ttl": ttl, "timeout": wait}
+        if self._owned == "given":
+            wanted["owner"] = self.owner
         try:
             with self._call("operate", outcome, ttl=ttl, wait=wait, value=doing.value) as told:
                 told["value"] = await self._hands.operate(self.key, doing, **wanted)
@@ -212,8 +264,16 @@ class Turn:
         What else is to be told of it goes into what this yields.
         """
         names = {"worker": self.worker, "kind": kind, "key": self.key, "owner": self.owner}
+        if (me := identity.name()) != self._me:
+            names["by"] = me
         number = self._recorder.asked(**names, **fields)
         told: dict[str, Any] = {"outcome": "ok"}
+
+        def name(owner: str) -> None:
+            self.owner = owner
+            self._recorder.named(number, owner)
+
+        naming = _naming.set(name if self._owned == "block" else None)
         try:
             yield told
         except BaseException as error:
@@ -222,6 +282,7 @@ class Turn:
             if not excused:
                 raise
         finally:
+            _naming.reset(naming)
             self._recorder.told(number, **told)
 
     def _keep(self, held: Held) -> None:
@@ -240,3 +301,43 @@ class Turn:
             return
         since, before = self._trust.get(held.lease.token, (held.since, until))
         self._trust[held.lease.token] = min(since, held.since), max(before, until)
+
+
+class Block:
+    """A block of a turn, with all of it noted. There is no lease for its body if it is not to be had."""
+
+    def __init__(self, turn: Turn, kind: str, ttl: float, wait: float, options: dict[str, Any]) -> None:
+        self._turn = turn
+        self._kind, self._ttl, self._wait = kind, ttl, wait
+        self._options = options
+        self._held: Held | None = None
+
+    async def __aenter__(self) -> BaseLease | None:
+        turn = self._turn
+        lost: list[float] = []
+        wanted = turn._wanted(self._options, lost, ttl=self._ttl, timeout=self._wait)
+        with turn._call(self._kind, turn._taking(), ttl=self._ttl, wait=self._wait) as told:
+            block = turn._hands.block(turn.key, **wanted)
+            lease = await block.__aenter__()
+            self._held = Held(lease, boot_time(), lost, block=block)
+            turn._keep(self._held)
+            told |= {"token": lease.token, "trusted_until": lease._kept.trusted_until}
+            return lease
+        return None
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        held, turn = self._held, self._turn
+        if held is None or held.block is None:
+            return False
+        attempt = held.lease._kept.grant.attempt
+        turn._note(held, held.until(boot_time()))
+        turn._drop(attempt)
+        with turn._call("release", lambda _: turn._recorder.release_of(attempt), token=held.lease.token):
+            await held.block.__aexit__(kind, error, traceback)
+            return False
+        return True  # the lease was lost, and the body cancelled for that

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast import AsyncHoldfast, Holdfast, StoreError
 from holdfast.leases import BaseLease
@@ -19,6 +19,8 @@ from tests.faults.proof.recorder import Recorder
 from tests.faults.proof.records import OPERATION
 from tests.faults.proof.traffic import Traffic, settings
 from tests.faults.proof.worker import Complaints, Config, impatient, look_at_clock, obey
+
+T = TypeVar("T")
 
 
 class TaskHands:
@@ -35,8 +37,14 @@ class TaskHands:
     async def try_acquire(self, key: str, **options: Any) -> BaseLease | None:
         return await self.locks.try_acquire(key, **options)
 
+    def block(self, key: str, **options: Any) -> AbstractAsyncContextManager[BaseLease]:
+        return self.locks.hold(key, **options)
+
     async def release(self, lease: Any) -> None:
         await lease.release()
+
+    async def elsewhere(self, doing: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.create_task(doing)
 
     async def downgrade(self, lease: Any) -> None:
         await lease.downgrade()

@@ -10,10 +10,9 @@ from pathlib import Path
 from holdfast import Holdfast, StoreError
 from tests.faults.proof.excuses import explains
 from tests.faults.proof.forking import fork
-from tests.faults.proof.hands import ThreadHands, Updater, pause
+from tests.faults.proof.hands import ThreadHands, Updater, pause, run
 from tests.faults.proof.recorder import Recorder
 from tests.faults.proof.traffic import Traffic, settings
-from tests.faults.proof.turns import run
 from tests.faults.proof.worker import Complaints, Config, impatient, look_at_clock, obey
 
 

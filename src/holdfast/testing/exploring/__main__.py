@@ -25,6 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--tries", action="store_true", help="clients may also ask without waiting")
     parser.add_argument("--nested", action="store_true", help="who holds one key may want another")
+    parser.add_argument("--hands", action="store_true", help="who holds a key may pass it on to be released")
     parser.add_argument("--depth", type=int, help="the most moves in one run (default: no limit)")
     parser.add_argument("--limit", type=int, help="the most states to look at (default: all)")
     parser.add_argument("--quiet", action="store_true", help="say nothing before the end")
@@ -37,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         kinds=tuple(chosen.kind or FAULTS),
         waits=(LONGEST_WAIT, 0.0) if chosen.tries else (LONGEST_WAIT,),
         nested=chosen.nested,
+        hands=chosen.hands,
         depth=chosen.depth,
         limit=chosen.limit,
     )

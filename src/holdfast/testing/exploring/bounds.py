@@ -81,6 +81,7 @@ class Bounds:
     waits: tuple[float, ...] = (LONGEST_WAIT,)  # how long somebody waits; 0: one try
     deepest: int = 2  # holds of one client at once
     nested: bool = False  # whoever holds one key may want the other, which can end in a deadlock
+    hands: bool = False  # a client may pass what it holds to another thread of its own, which releases it
     depth: int | None = None  # how many moves a run has at most; None: until nothing new comes
     limit: int | None = None  # how many states are looked for; None: all
 

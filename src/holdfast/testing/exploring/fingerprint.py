@@ -11,6 +11,7 @@ form in which states that behave alike are equal:
   highest is ahead of the store's clock counts, too.
 - Attempts are named by client and turn. How many turns a client has begun is part of the state, so the names
   are the same however a state came about. Ends of attempts that nobody can name any more are left out.
+- Owners are named by client and turn, too: by the turn in which their block was entered.
 - Plans count by where they stand: see `holdfast.testing.exploring.plays`.
 - What the invariants have in their books counts as far as it is about attempts that can still be heard of.
 - Clients are alike, and so are keys, if `Bounds.symmetric`: they are put into an order by what there is to
@@ -32,6 +33,7 @@ from holdfast.testing.exploring.portrait import (
     Form,
     attempts,
     attempts_of,
+    in_use,
     portrait,
     request_form,
     tokens,
@@ -64,7 +66,7 @@ def _outline(world: World, key: str) -> Form:
         [(hold.end - now, hold.claimed) for hold in state.holds.values()],
         [ticket.end - now for ticket in state.tickets.values()],
         sum([actor.key == key for actor in world.actors]),
-        sum([kept.grant.key == key for actor in world.actors for kept in actor.held]),
+        sum([kept.grant.key == key for actor in world.actors for kept in in_use(actor)]),
     )
 
 
@@ -141,7 +143,7 @@ class _Form:
         return tuple(
             [
                 (kept.grant.attempt[2:], self._world.ends.get(kept.grant.attempt, 0) - self._store_now)
-                for kept in actor.held
+                for kept in in_use(actor)
                 if kept.lost is None
                 and kept.trusted_until > self._world.now
                 and kept.grant.attempt not in self._world.entries[kept.grant.key].state.holds
@@ -196,12 +198,13 @@ class _Form:
                         name(attempt),
                         hold.end - now if attempt in heard_of else self._stored(hold.end),
                         hold.claimed,
+                        hold.owner[2:],
                         ranks[key, hold.token],
                     )
                     for attempt, hold in state.holds.items()
                 ]
             ),
-            tuple([(name(attempt), self._stored(ticket.end)) for attempt, ticket in state.tickets.items()]),
+            tuple([(name(a), t.owner[2:], self._stored(t.end)) for a, t in state.tickets.items()]),
             # Since when somebody waits decides who is the victim of a deadlock.
             () if self._symmetric or lock is None else [now - t.queued_at for t in lock.tickets.values()],
             sorted(state.tickets, key=books.arrivals.__getitem__) == list(state.tickets),

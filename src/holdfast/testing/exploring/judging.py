@@ -30,12 +30,14 @@ class StoreClock:
 class Trust(Beliefs):
     """Who trusts which lease in one state. The *excused* hold one that was cut short, and may not know."""
 
-    def __init__(self, kept: Iterable[Kept], clock: Believer, ends: Ends, excused: frozenset[str]) -> None:
+    def __init__(
+        self, kept: Iterable[tuple[str, Kept]], clock: Believer, ends: Ends, excused: frozenset[str]
+    ) -> None:
         super().__init__()
         self._ends = ends
         self._broken.update(excused)
-        for each in kept:
-            self._believers.setdefault(each.grant.key, {})[each.grant.attempt] = clock, each
+        for context, each in kept:
+            self._believers.setdefault(each.grant.key, {})[each.grant.attempt] = clock, each, context
 
     @property
     def ends(self) -> Ends:

@@ -102,6 +102,12 @@ class Moves(Sending):
                 world.own(move.who).paused_until = None
             case "forget":
                 self._let_go(world.own(move.who), move.which)
+            case "hand":
+                actor = world.own(move.who)
+                (actor.passed,), actor.held = actor.held, ()
+                self.note("client {} passes {} on", actor.number, actor.passed.grant.attempt)
+            case "leave":
+                self._leave_elsewhere(world, world.own(move.who))
             case "keep":
                 return self._keep_up(world, world.own(move.who))
             case _:
@@ -144,13 +150,23 @@ class Moves(Sending):
         actor.keeper.drop(kept.grant.attempt)
         return kept
 
+    def _leave_elsewhere(self, world: World, actor: Actor) -> None:
+        """Release what was passed on, in another thread of the client. Nothing happens to that request."""
+        assert actor.passed is not None
+        grant, actor.passed = actor.passed.grant, None
+        actor.keeper.drop(grant.attempt)
+        self.note("client {} releases {} in another thread", actor.number, grant.attempt)
+        plan = plans.release(grant, settings=SETTINGS, clock=lambda: float(world.now), roll=roll)
+        self.execute(world, next(plan))
+
     def _want(self, world: World, actor: Actor, key: str, wait: float) -> None:
         actor.begun += 1
         name = str(actor.number)
         request = Acquire(
             key=key,
             attempt=f"{name}-{actor.begun}",
-            owner=name,
+            # Inside of a block it is that one's; otherwise a new owner.
+            owner=actor.held[0].grant.owner if actor.held else f"{name}.{actor.begun}",
             ttl=SETTINGS.ttl,
             client=Client(name, "host", actor.number + 1),
             wait=wait != 0,

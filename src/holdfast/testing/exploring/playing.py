@@ -138,7 +138,7 @@ class Playing(Serving):
         if kept.loss(float(world.now)) is None:
             store_now = float(world.now + world.ahead)
             judge.looked(kept, store_now)
-            judge.believes(world.clock(), kept, store_now, world.entries[grant.key].state)
+            judge.believes(world.clock(), kept, store_now, world.entries[grant.key].state, actor.inside)
 
 
 def _confirmed(request: Any, told: Any) -> set[str]:

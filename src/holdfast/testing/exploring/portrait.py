@@ -33,9 +33,14 @@ def portrait(actor: Actor, now: int, keys: list[str]) -> bytes:
     return form
 
 
+def in_use(actor: Actor) -> tuple[Kept, ...]:
+    """Return what a client has, and what it has passed on."""
+    return actor.held if actor.passed is None else (*actor.held, actor.passed)
+
+
 def tokens(actor: Actor) -> Iterator[tuple[str, int]]:
     """Return all tokens that a client knows, with their keys."""
-    for kept in actor.held:
+    for kept in in_use(actor):
         yield kept.grant.key, kept.grant.token
     if actor.releasing is not None:
         yield actor.releasing.key, actor.releasing.token
@@ -50,7 +55,7 @@ def attempts(actor: Actor) -> Iterator[str]:
         yield actor.attempt
     elif actor.releasing is not None:
         yield actor.releasing.attempt
-    for kept in actor.held:
+    for kept in in_use(actor):
         yield kept.grant.attempt
     if actor.renewing is not None:
         yield from attempts_of(actor.renewing)
@@ -76,6 +81,7 @@ def request_form(request: Any, keys: list[str]) -> Form:
         type(request).__name__,
         keys.index(request.key),
         request.attempt[2:],
+        getattr(request, "owner", "")[2:],
         getattr(request, "wait", False),
         getattr(request, "retire", False),
     )
@@ -89,7 +95,8 @@ def _client(actor: Actor, now: int, keys: list[str]) -> Form:
         actor.begun,
         _until(actor.paused_until, now),
         _play(actor, now, keys),
-        tuple([_kept(kept, now, keys) for kept in actor.held]),
+        tuple([_kept(kept, now, keys) for kept in in_use(actor)]),
+        actor.passed is not None,
         # In their order: that of the leases in a renewal.
         tuple([(a[2:], *_care(actor, kept, now)) for a, kept in keeper.leases.items()]),
         _overtaken(actor, now),
@@ -124,7 +131,7 @@ def _play(actor: Actor, now: int, keys: list[str]) -> Form:
 def _kept(kept: Kept, now: int, keys: list[str]) -> Form:
     grant, lost = kept.grant, kept.lost is not None
     trusted = 0 if lost else _until(seconds(kept.trusted_until), now)
-    return grant.attempt[2:], keys.index(grant.key), grant.retire, lost, trusted
+    return grant.attempt[2:], grant.owner[2:], keys.index(grant.key), grant.retire, lost, trusted
 
 
 def _care(actor: Actor, kept: Kept, now: int) -> Form:

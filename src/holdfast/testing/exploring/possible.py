@@ -32,6 +32,8 @@ def possible(world: World, bounds: Bounds) -> list[Move]:
     moves = list(_due(world))
     urgent = bool(moves)
     for actor in world.actors:
+        if actor.runs and actor.passed is not None and actor.passed.lost is None:
+            moves.append(Move("leave", actor.number))
         if actor.runs and actor.play is None:
             moves += _wishes(actor, bounds)
         elif actor.paused_until is not None:
@@ -57,6 +59,8 @@ def _due(world: World) -> Iterator[Move]:
                 yield Move("wake", actor.number)
             if actor.looks_at() <= world.now:
                 yield Move("keep", actor.number)
+            if actor.passed is not None and actor.passed.lost is not None:
+                yield Move("leave", actor.number)
             if actor.play is None:
                 for place, kept in enumerate(actor.held):
                     if kept.lost is not None:  # it was told: it leaves, with or without a word
@@ -78,11 +82,13 @@ def _wishes(actor: Actor, bounds: Bounds) -> Iterator[Move]:
                     yield Move("begin", actor.number, key, wait)
     if actor.held and actor.held[-1].lost is None:
         yield Move("release", actor.number, len(actor.held) - 1)
+        if bounds.hands and actor.passed is None and len(actor.held) == 1:
+            yield Move("hand", actor.number)
 
 
 def _misfortunes(world: World, kinds: frozenset[str]) -> Iterator[Move]:
     for actor in world.actors:
-        if actor.alive and (actor.play is not None or actor.held):
+        if actor.alive and (actor.play is not None or actor.held or actor.passed):
             if "crash" in kinds:
                 yield Move("crash", actor.number)
             if "pause" in kinds and actor.runs:

@@ -61,6 +61,7 @@ class Actor:
         "key",
         "mail",
         "number",
+        "passed",
         "paused_until",
         "play",
         "releasing",
@@ -79,6 +80,7 @@ class Actor:
         self.paused_until: int | None = None
         self.begun = 0  # attempts, each of which is a turn
         self.held: tuple[Kept, ...] = ()  # the innermost last; lost or not, until they are released
+        self.passed: Kept | None = None  # to another thread of the client, which releases it
         # The plan, if there is one.
         self.play: Play | None = None
         self.key = ""
@@ -117,12 +119,24 @@ class Actor:
             own.refresh_at, own.failures = ticket.refresh_at, ticket.failures
         # A lease that was lost is not kept any more, and does not change any more.
         new.held = tuple(leases.get(kept.grant.attempt, kept) for kept in self.held)
+        passed = self.passed
+        new.passed = leases.get(passed.grant.attempt, passed) if passed is not None else None
         return new
 
     @property
     def runs(self) -> bool:
         """Whether anything can happen in it."""
         return self.alive and self.paused_until is None
+
+    @property
+    def inside(self) -> str:
+        """The context of its block."""
+        return f"client {self.number}"
+
+    @property
+    def elsewhere(self) -> str:
+        """The context of the thread that it passes leases to."""
+        return f"another thread of client {self.number}"
 
     @property
     def waits(self) -> bool:
@@ -218,11 +232,18 @@ class World:
 
     def trust(self) -> Trust:
         """Return who trusts what."""
-        return Trust(self.kept(), self.clock(), self.ends.copy(), self.excused)
+        return Trust(self.contexts(), self.clock(), self.ends.copy(), self.excused)
 
     def clock(self) -> StoreClock:
         """Return the clock by which trust is measured."""
         return StoreClock(self.ahead)
+
+    def contexts(self) -> Iterator[tuple[str, Kept]]:
+        """Return all leases that somebody keeps, each with who uses it: what is inside a block is one."""
+        for actor in self.actors:
+            if actor.alive:
+                for kept in actor.keeper.leases.values():
+                    yield (actor.elsewhere if kept is actor.passed else actor.inside), kept
 
     def kept(self) -> Iterator[Kept]:
         """Return all leases that somebody keeps."""

@@ -1,4 +1,8 @@
-"""What clients believe, and whether they may: no client trusts a lease past its end in the store (P3)."""
+"""What clients believe, and whether they may: no client trusts a lease past its end in the store (P3).
+
+And whether those who use one lease at once are one: all of them are inside of one block, its *context*, or
+say that they are one owner. The names of owners cannot tell that: they are what could be wrong.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ class Beliefs:
     """Who trusts which lease, and until when the store has it."""
 
     def __init__(self) -> None:
-        self._believers: dict[str, dict[str, tuple[Believer, Kept]]] = {}  # by key and attempt
+        self._believers: dict[str, dict[str, tuple[Believer, Kept, str]]] = {}  # by key and attempt
         self._ends: dict[str, int] = {}  # attempt → the last end of its hold
         self._broken: set[str] = set()  # by an operator: the holder learns of it when it asks
 
@@ -34,12 +38,20 @@ class Beliefs:
         attempt = kept.grant.attempt
         return attempt in self._broken or micros(EPOCH + now) < self._ends.get(attempt, 0)
 
-    def begin(self, client: Believer, kept: Kept, now: float, state: State) -> None:
+    def begin(self, client: Believer, kept: Kept, now: float, state: State, context: str) -> None:
         """Take note that a client trusts a lease from now on: nobody else may, unless both fit."""
         grant = kept.grant
         believers = self._believers.setdefault(grant.key, {})
-        for attempt, (other, theirs) in believers.items():
-            if theirs.grant.token == grant.token or theirs.lost is not None:
+        for attempt, (other, theirs, inside) in believers.items():
+            if theirs.lost is not None:
+                continue
+            if theirs.grant.token == grant.token:
+                if inside != context:
+                    raise Violation(
+                        "2 exclusion",
+                        f"{grant.attempt} is in {grant.key} in the context {context}, by the lease that"
+                        f" {attempt} trusts in {inside}",
+                    )
                 continue
             if self._broken & {attempt, grant.attempt}:
                 continue
@@ -53,7 +65,7 @@ class Beliefs:
                     f"{grant.attempt} trusts {grant.key} with token {grant.token}, while {attempt} trusts"
                     f" it with token {theirs.grant.token} until {until:.4f}",
                 )
-        believers[grant.attempt] = (client, kept)
+        believers[grant.attempt] = (client, kept, context)
 
     def end(self, kept: Kept) -> None:
         """Take note that a client gave a lease up, lost it, or is no more."""
@@ -63,7 +75,7 @@ class Beliefs:
         """Compare all trust in a key with the store, after a request or an answer."""
         for attempt, hold in state.holds.items():
             self._ends[attempt] = hold.end
-        for attempt, (client, kept) in self._believers.get(key, {}).items():
+        for attempt, (client, kept, _) in self._believers.get(key, {}).items():
             if kept.lost is not None or attempt in self._broken:
                 continue
             until = micros(EPOCH + client.true_time(kept.trusted_until))

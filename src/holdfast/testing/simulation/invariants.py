@@ -74,9 +74,9 @@ class Checker:
 
     # 3: no client trusts a lease past its end in the store. See `Beliefs`.
 
-    def believes(self, client: Believer, kept: Kept, now: float, state: State) -> None:
-        """Take note that a client trusts a lease from now on."""
-        self._beliefs.begin(client, kept, now, state)
+    def believes(self, client: Believer, kept: Kept, now: float, state: State, context: str) -> None:
+        """Take note that a client trusts a lease from now on, in the block *context*."""
+        self._beliefs.begin(client, kept, now, state, context)
         self._beliefs.compare(kept.grant.key, state, micros(EPOCH + now))
 
     def extended(self, key: str, now: float, state: State) -> None:

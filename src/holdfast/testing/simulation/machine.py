@@ -44,6 +44,7 @@ class Machine:
         self._rate = 1.0 + world.dice.choice((-DRIFT, DRIFT, world.dice.uniform(-DRIFT, DRIFT)))
         self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._attempts = 0
+        self._contexts = 0
         self._renewing = False
         self._wake_at = math.inf
         network.receivers[self.name] = self
@@ -114,12 +115,17 @@ class Machine:
         self._attempts += 1
         return f"{self.name}-{self._attempts}"
 
-    def keep(self, grant: Grant, max_hold: float | None) -> Kept:
-        """Trust a lease, and renew it from now on."""
+    def new_context(self) -> str:
+        """Return a name for a block that nobody has entered yet."""
+        self._contexts += 1
+        return f"{self.name}/{self._contexts}"
+
+    def keep(self, grant: Grant, max_hold: float | None, context: str) -> Kept:
+        """Trust a lease, and renew it from now on. *context* is the block that it was entered by."""
         asked = grant.trusted_until - grant.ttl + self.settings.margin_for(grant.ttl)
         kept = self.keeper.keep(grant, asked=asked, max_hold=max_hold)
         if self.check(kept):
-            self._checker.believes(self, kept, self.world.now, self._network.state(grant.key))
+            self._checker.believes(self, kept, self.world.now, self._network.state(grant.key), context)
         self._look_later()
         return kept
 

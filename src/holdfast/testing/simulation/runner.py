@@ -155,12 +155,14 @@ class Fleet:
         workers = self._workers[name] = [
             Worker(
                 machine,
-                machine.name if self._profile.shared_owner else f"{machine.name}/{number}",
+                machine.name if self._profile.shared_owner else None,
                 self._uses,
                 self._profile,
             )
-            for number in range(1 + self._world.dice.randrange(2))
+            for _ in range(1 + self._world.dice.randrange(2))
         ]
+        for worker in workers:
+            worker.colleagues = [each for each in workers if each is not worker]
 
         def on_lost(kept: object) -> None:
             for worker in workers:

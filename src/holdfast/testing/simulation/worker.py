@@ -1,4 +1,9 @@
-"""Somebody who uses locks: wants one, waits or not, works, enters again, leaves; and changes its mind."""
+"""Somebody who uses locks: wants one, waits or not, works, enters again, leaves; and changes its mind.
+
+Whose a lock is follows the clients' rule: what is wanted outside of every block is a new owner's, and what is
+wanted inside is the owner's of that block. A lease may travel: then another worker of the machine releases
+it.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +28,13 @@ DEEPEST = 3  # entries into one lock; more than the limit of some, so that the l
 class Worker:
     """Does one thing after the other on a machine. Whatever it waits for is one callback with a turn."""
 
-    def __init__(self, machine: Machine, owner: str, uses: dict[str, Use], profile: Profile) -> None:
+    def __init__(self, machine: Machine, given: str | None, uses: dict[str, Use], profile: Profile) -> None:
         self._machine = machine
         self._world = machine.world
         self._dice = machine.world.dice
-        self._owner = owner
+        self._given = given  # the owner that was given for all it does; None: each block is one of its own
+        self._context = ""  # the block that it is in, or that it is about to enter
+        self.colleagues: list[Worker] = []  # of the same machine
         self._uses = uses
         self._profile = profile
         self._turn = 0
@@ -68,7 +75,12 @@ class Worker:
             return
         self._key = self._dice.choice(list(self._uses))
         self._ttl = self._dice.choice(TTLS)
+        self._context = self._given or self._machine.new_context()
         self._enter()
+
+    def _owner(self) -> str:
+        """Return whose it is what it asks for now."""
+        return self._context
 
     def _enter(self) -> None:
         dice, settings = self._dice, self._machine.settings
@@ -80,7 +92,7 @@ class Worker:
         request = Acquire(
             key=self._key,
             attempt=self._machine.new_attempt(),
-            owner=self._owner,
+            owner=self._owner(),
             ttl=self._ttl,
             client=self._machine.client,
             wait=timeout != 0,
@@ -116,7 +128,7 @@ class Worker:
         max_hold = dice.uniform(1.0, 6.0) if dice.random() < 0.1 else None
         if max_hold is not None and max_hold < grant.ttl:
             max_hold = None
-        self._held.append(self._machine.keep(grant, max_hold))
+        self._held.append(self._machine.keep(grant, max_hold, self._context))
         self._work()
 
     def _work(self) -> None:
@@ -130,18 +142,33 @@ class Worker:
             self._next(dice.uniform(0.0, 0.5), self._enter)
         elif self._uses[self._key].kind == "shared" and dice.random() < 0.3:
             self._next(dice.uniform(0.0, 0.5), self._downgrade)
+        elif dice.random() < 0.2 and (idle := [each for each in self.colleagues if each.idle]):
+            self._next(0.0, self._leave_or_begin)
+            dice.choice(idle).take_over(self._held.pop(), self._context)
         elif dice.random() < 0.15:  # longer than the ttl, so that renewal matters
             self._next(self._ttl * dice.uniform(1.0, 2.5), self._leave)
         else:
             self._next(dice.expovariate(2.0), self._leave)
 
+    def take_over(self, kept: Kept, context: str) -> None:
+        """Take a lease that somebody else of this machine took, and release it after a while.
+
+        Whoever has it may: nothing in the store changes. It is not inside of that one's block.
+        """
+        self._world.counts["leases passed on"] += 1
+        self._world.log(f"{self._machine.name} passes {kept.grant.attempt} of {context} on")
+        self._held.append(kept)
+        self._next(self._dice.expovariate(1.0), self._leave)
+
     def _may_wait_holding(self) -> bool:
         """Tell whether it can wait for something without being in its own way, unless the store says so.
 
         Who has several waits under way is taken to go on with any of them: what it does not get to hear
-        when that one is over is that all the others are stuck.
+        when that one is over is that all the others are stuck. And a circle that a resize has closed is only
+        found when one of those in it asks again, which who waits for itself does not.
         """
-        return not self._profile.shared_owner or self._uses[self._key].kind != "semaphore"
+        profile = self._profile
+        return self._uses[self._key].kind != "semaphore" or not (profile.shared_owner or profile.resizes)
 
     def _downgrade(self) -> None:
         """Let others read what was written; whether that works or not, go on."""

@@ -38,6 +38,8 @@ class Acknowledged:
         asked = self._asked.pop((path, what, number), None)
         if asked is None:
             self._asked[path, what, number] = fields
+        elif "outcome" not in fields:  # it says more of the question
+            self._asked[path, what, number] = asked | fields
         elif fields["outcome"] == "ok":
             key = asked["key"]
             if what == "ask" and fields["answer"] == "Granted":

@@ -65,6 +65,8 @@ def held_by(path: Path) -> set[str]:
             asked[number] = fields
             if fields["kind"] == "release":
                 held.pop(fields["owner"], None)
+        elif what == "call" and number in asked and "outcome" not in fields:
+            asked[number] |= fields  # now it is known whose it is
         elif what == "call" and number in asked:
             call = asked.pop(number)
             if call["kind"] in TAKES and fields["outcome"] == "ok":

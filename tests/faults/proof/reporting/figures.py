@@ -79,6 +79,7 @@ class Figures:
     leases: list[Lease]
     takeovers: list[Takeover]
     takeover_count: int
+    passed_on: int  # calls with a lease that another thread or task of the process had taken
     missed: tuple[str, ...]
     asks: int = 0
     audit: int = 0
@@ -144,6 +145,7 @@ def count(history: History, verdicts: Sequence[Verdict], missed: Sequence[str] =
         leases=found,
         takeovers=taken,
         takeover_count=len(taken) if counted is None else counted,
+        passed_on=sum(bool(call.by) for call in history.calls),
         missed=tuple(missed),
         asks=len(history.asks),
         audit=len(history.audit),

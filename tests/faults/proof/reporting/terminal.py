@@ -50,7 +50,8 @@ def _calls(figures: Figures) -> list[str]:
     not_applied = sum(each.not_applied for each in figures.resolved.values())
     unknown = f" ({applied:,} applied, {not_applied:,} not)" if totals["unknown"] else ""
     kinds = ", ".join(f"{kind} {sum(outcomes.values()):,}" for kind, outcomes in figures.calls.items())
-    return [_fact("answers", said + unknown), _fact("calls", kinds)]
+    passed = [_fact("passed on", f"{figures.passed_on:,} calls, to another thread or task of the process")]
+    return [_fact("answers", said + unknown), _fact("calls", kinds), *(passed if figures.passed_on else [])]
 
 
 def _checks(figures: Figures) -> list[str]:

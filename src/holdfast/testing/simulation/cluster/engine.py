@@ -175,7 +175,7 @@ class Engine:
                 if member is not self._member:  # we have left meanwhile, or are lost, and so is this
                     self._give_back(task.grant, "returned")
                     continue
-                kept = self._jobs[work.attempt] = self._machine.keep(task.grant, None)
+                kept = self._jobs[work.attempt] = self._machine.keep(task.grant, None, work.attempt)
                 self._later(self._dice.expovariate(1.0), self._step, kept)
             claiming.answered(request, answer.said, now=self._machine.clock())
         elif answer is not None and isinstance(answer.said, Beat) and member.told(answer.said):
