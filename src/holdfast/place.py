@@ -41,7 +41,7 @@ def asked_at() -> Place:
 
     There may be none: a thread or a greenlet can begin with a method of ours.
     """
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect.stack() reads the source of every frame
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - inspect.stack() reads the source of every frame
     while frame is not None:
         if str(frame.f_globals.get("__name__")).partition(".")[0] not in _BETWEEN:
             return Place(frame.f_code, frame.f_lasti)

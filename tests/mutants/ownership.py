@@ -256,7 +256,7 @@ OWNERSHIP_MUTANTS = (
         "a thread that begins with us cannot say where",
         "Ownership",
         "place.py",
-        (("sys._getframe(1)", "sys._getframe(3)"),),
+        (("sys._getframe(2)", "sys._getframe(3)"),),
         INSIDE.format("a_thread_or_a_greenlet_may_begin_with_a_method_of_ours"),
     ),
 )
