@@ -21,7 +21,7 @@ from tests.servers.fixtures import LENT
 from tests.servers.scratch import RUN
 from tests.servers.server import Server
 
-SEEDS = {"memory": 60, "sqlite": 40}
+SEEDS = {"memory": 60, "sqlite": 60}
 LOCAL = ("test_memory.py", "test_sqlite*.py", "test_comparison.py")
 SUITES = [
     "tests/unit",
