@@ -29,7 +29,7 @@ def does_what_clients_do(url):
             held.release()
         locks.sweep()
         assert [event.kind for event in locks.watch("stuck", after=0, timeout=0)] == ["granted", "broken"]
-        locks.offer("job:1")
+        locks.offer(["job:1"])
         with locks.join("worker-7") as me, me.claim("job")[0]:
             pass
         assert locks.work("job:1").state == "completed"

@@ -109,10 +109,10 @@ def test_a_wrong_password_is_not_waited_for(mariadb_server: MariaDBServer, maria
 COMMANDS = (
     ["run", "nightly", "--", "echo", "ran"],
     ["ls"],
-    ["show", "nightly"],
+    ["show", "never used"],
     ["watch", "*", "--timeout", "0"],
     ["resize", "gpu", "3"],
-    ["break", "nightly", "--reason", "x", "--yes"],
+    ["break", "nobody has it", "--reason", "x", "--yes"],
     ["work"],
     ["work", "offer", "job:1"],
     ["instances"],
@@ -139,7 +139,7 @@ def test_every_command_waits_for_the_tables(postgres_url: str) -> None:
             process.stderr.readline()
         )
     apply(postgres_url)
-    codes = {process.args[6]: process.wait(60) for process in waiting}  # type: ignore[index]
+    codes = {command[0]: process.wait(60) for command, process in zip(COMMANDS, waiting, strict=True)}
     for process in waiting:
         process.communicate()
     assert {name: code for name, code in codes.items() if code} == {"show": 1, "break": 77}
