@@ -223,10 +223,13 @@ class KeeperThread:
         return list(self._keeper.leases.values())
 
     def stop(self) -> None:
-        """Stop renewing anything."""
+        """Stop renewing anything. What was dropped a moment ago is warned of."""
         with self._mutex:
             self._stopped = True
             self._changed.notify_all()
+            leaks = self._take_back(boot_time())
+        for key, place in leaks:
+            _warn_of_leak(key, place)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=1.0)
 

@@ -626,6 +626,16 @@ def test_a_lease_that_nobody_has_is_released_with_a_warning_that_says_where_it_w
     assert locks.leases == ()
 
 
+def test_what_is_left_when_a_client_is_closed_is_warned_of_if_nobody_has_it() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with Holdfast("memory://") as locks:  # the keeper looks every few seconds
+            _kept = locks.acquire("kept")
+            leak(locks)
+            gc.collect()
+    assert [str(warning.message).partition(" ")[0] for warning in caught] == ["'k'"]
+
+
 def test_a_warning_that_is_an_error_is_told_as_one_of_a_thread(
     locks: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
