@@ -1,4 +1,4 @@
-"""The rights that the how-to pages list are enough: read from there, granted, and all is done with them."""
+"""The rights that are printed, and that the how-to pages show, are enough: all is done with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast import DeadlockDetected, Holdfast, StoreMisconfigured
 from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess
 from holdfast.core.data import replace
 from holdfast.core.requests import Sweep
-from holdfast.stores import open_store
+from holdfast.stores import open_store, open_tables
 from holdfast.stores.base import StoreOptions
 from holdfast.testing.conformance import CLIENT
 from tests.clients.support import PATIENCE, QUICK, eventually
@@ -21,23 +21,15 @@ from tests.faults.conftest import SERVERS
 from tests.servers.fixtures import with_tables
 
 PAGES = Path(__file__).parents[2] / "docs" / "howto"
-NAMES = {"postgres": "postgresql.md", "mariadb": "mysql.md"}
 
 
-def grants(store: str, database: str, account: str, role: str = "locks_client") -> list[str]:
-    """Return what a page says that clients need, or a server besides, for this database and account."""
-    text = (PAGES / NAMES[store]).read_text("utf-8")
-    block = next(
-        found for found in re.findall(r"```sql\n(.*?)```", text, re.DOTALL) if "locks_client" in found
-    )
-    statements = re.sub(r"--.*", "", block).split(";")
-    wanted = [each.strip() for each in statements if role in each]
-    return [
-        re.sub(rf"{role}(@'%')?", account, each)
-        .replace("DATABASE app", f"DATABASE {database}")
-        .replace("app.", f"{database}.")
-        for each in wanted
-    ]
+@pytest.mark.parametrize(("page", "scheme"), [("postgresql.md", "postgresql://"), ("mysql.md", "mysql://")])
+def test_the_pages_show_what_is_granted(page: str, scheme: str) -> None:
+    text = (PAGES / page).read_text("utf-8")
+    shown = re.search(r"\$ holdfast schema grants app \S+\n(.*?)```", text, re.DOTALL)
+    assert shown is not None
+    tables = open_tables(f"{scheme}owner@db.internal/app", StoreOptions(CLIENT))
+    assert shown[1] == tables.grants("app", serving=False)
 
 
 @pytest.fixture(params=SERVERS)
@@ -47,7 +39,7 @@ def account(request: pytest.FixtureRequest) -> Account:
 
 
 class Account:
-    """Somebody who uses a database, with the rights that a page lists."""
+    """Somebody who uses a database, with the rights that are printed for it."""
 
     def __init__(self, request: pytest.FixtureRequest, store: str) -> None:
         self._store = store
@@ -55,22 +47,22 @@ class Account:
         owned = request.getfixturevalue(f"{store}_url")
         with_tables(owned)
         self._database = urlsplit(owned).path[1:]
-        name = f"client_{self._database[-8:]}"
-        self._account = name if store == "postgres" else f"{name}@'%'"
+        self._name = f"client_{self._database[-8:]}"
         self._server.execute(
-            f"CREATE ROLE {name} LOGIN" if store == "postgres" else f"CREATE USER {self._account}"
+            f"CREATE ROLE {self._name} LOGIN" if store == "postgres" else f"CREATE USER {self._name}@'%'"
         )
-        self.url = owned.replace("holdfast@", f"{name}@")
-        self.grant("locks_client")
+        self.url = owned.replace("holdfast@", f"{self._name}@")
+        self._tables = open_tables(owned, StoreOptions(CLIENT))
+        self.grant(serving=False)
 
-    def grant(self, role: str) -> None:
-        for statement in grants(self._store, self._database, self._account, role):
+    def grant(self, *, serving: bool) -> None:
+        for statement in self._tables.grants(self._name, serving=serving).splitlines():
             self._server.execute(statement, self._database)
         if self._store == "mariadb":
             self._server.execute("FLUSH PRIVILEGES")
 
 
-def test_with_the_rights_of_the_page_everything_can_be_done(account: Account) -> None:
+def test_with_the_rights_that_are_printed_everything_can_be_done(account: Account) -> None:
     url = account.url
     with Holdfast(url, settings=QUICK, history="all") as one, Holdfast(url, settings=QUICK) as two:
         lease = one.acquire("nightly", owner="ann")
@@ -126,7 +118,7 @@ def test_only_who_makes_access_tokens_needs_rights_for_them(account: Account) ->
         with pytest.raises(StoreMisconfigured):
             store.execute(ListAccess())
         store.execute(Sweep())
-        account.grant("locks_server")
+        account.grant(serving=True)
         store.execute(granting)
         kept = store.execute(replace(granting, id="5f1e00000002", ttl=None))
         assert store.execute(granting).expires_at is not None

@@ -103,11 +103,10 @@ class Turn:
 
     async def take(self, kind: str, *, ttl: float, wait: float = 0.0, **options: Any) -> BaseLease | None:
         """Take the lock, as *kind* says: acquire, try, or reenter. None if it is not to be had."""
-        terms = {name: options[name] for name in ("mode", "take") if name in options}
         lost: list[float] = []
         outcome = self._taking()
         wanted = self._wanted(options, lost, ttl=ttl)
-        with self._call(kind, outcome, ttl=ttl, wait=wait, **terms) as told:
+        with self._call(kind, outcome, ttl=ttl, wait=wait, **terms_of(options)) as told:
             if kind == "try":
                 lease = await self._hands.try_acquire(self.key, **wanted)
             else:
@@ -303,6 +302,11 @@ class Turn:
         self._trust[held.lease.token] = min(since, held.since), max(before, until)
 
 
+def terms_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Return on what terms a lock is taken, as it is noted."""
+    return {name: options[name] for name in ("mode", "take") if name in options}
+
+
 class Block:
     """A block of a turn, with all of it noted. There is no lease for its body if it is not to be had."""
 
@@ -316,7 +320,8 @@ class Block:
         turn = self._turn
         lost: list[float] = []
         wanted = turn._wanted(self._options, lost, ttl=self._ttl, timeout=self._wait)
-        with turn._call(self._kind, turn._taking(), ttl=self._ttl, wait=self._wait) as told:
+        terms = terms_of(self._options)
+        with turn._call(self._kind, turn._taking(), ttl=self._ttl, wait=self._wait, **terms) as told:
             block = turn._hands.block(turn.key, **wanted)
             lease = await block.__aenter__()
             self._held = Held(lease, boot_time(), lost, block=block)
