@@ -128,7 +128,7 @@ def test_a_lease_is_released_by_a_background_task(url: str) -> None:
             background.add_task(finish, lease)
             return lease.token
 
-        check(locks, send(app, at_once=THREADS - 1), room)
+        check(locks, send(app, at_once=THREADS - 1, requests=60), room)
 
 
 def test_asynchronous_dependencies_do_not_meet(url: str) -> None:

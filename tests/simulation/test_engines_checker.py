@@ -70,12 +70,17 @@ FLAWS: dict[str, tuple[str, dict[tuple[type, str], Callable[..., Any]]]] = {
 }
 
 
+# Where to begin to look, if the first seeds do not meet it.
+FIRST = {"the lease is not asked for": 58}
+
+
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_a_planted_flaw_is_found(flaw: str, monkeypatch: pytest.MonkeyPatch):
     invariant, changes = FLAWS[flaw]
     for (where, name), change in changes.items():
         monkeypatch.setattr(where, name, change)
     with pytest.raises(SimulationFailed) as found:
-        deque(map(simulate_cluster, range(SEEDS)), maxlen=0)
+        first = FIRST.get(flaw, 0)
+        deque(map(simulate_cluster, (*range(first, SEEDS), *range(first))), maxlen=0)
     assert found.value.invariant == invariant
     assert f"START={found.value.seed} SEEDS=1 STORE=memory FLEET=engines" in str(found.value)
