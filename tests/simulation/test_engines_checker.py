@@ -79,8 +79,8 @@ def test_a_planted_flaw_is_found(flaw: str, monkeypatch: pytest.MonkeyPatch):
     invariant, changes = FLAWS[flaw]
     for (where, name), change in changes.items():
         monkeypatch.setattr(where, name, change)
+    first = FIRST.get(flaw, 0)
     with pytest.raises(SimulationFailed) as found:
-        first = FIRST.get(flaw, 0)
         deque(map(simulate_cluster, (*range(first, SEEDS), *range(first))), maxlen=0)
     assert found.value.invariant == invariant
     assert f"START={found.value.seed} SEEDS=1 STORE=memory FLEET=engines" in str(found.value)
