@@ -262,7 +262,12 @@ KEEPING_MUTANTS = (
         "a lock looks for its lease in a list that changes",
         "Owners",
         "stdlock.py",
-        (("self._leases[::-1]:", "reversed(self._leases):"),),
+        (
+            (
+                "last(self.key, [each for each in self._leases if not each[1]._released])",
+                "last(self.key, self._leases)",
+            ),
+        ),
         "tests/clients/test_taking.py::test_a_lock_is_released_while_others_come_and_go",
     ),
 )
