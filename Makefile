@@ -36,10 +36,10 @@ run: $(SERVER) ## start the lock server and its dashboard on an SQLite file: POR
 	@$(BIN)/holdfast serve --url 'sqlite:///$(FILE)' --port $(PORT)
 
 demo: $(SERVER) ## the same with lively traffic to watch in the dashboard, on a temporary file: PORT=7373
-	@$(BIN)/holdfast demo --server --port $(PORT)
+	@$(BIN)/python -m examples.demo --server --port $(PORT)
 
 show: ## watch real processes contend for a lock in the terminal; needs nothing but Python
-	@PYTHONPATH=src $(PYTHON) -m holdfast demo
+	@PYTHONPATH=src $(PYTHON) -m examples.demo
 
 check: lint core ## the inner loop: style, types, and each test once on what needs no server
 	$(BIN)/python -m pytest -q -n 6 --extent quick --ignore-glob='*/test_http_*' $(addprefix tests/,$(CHECKED))
@@ -79,17 +79,17 @@ lint: $(READY) ## check style and types
 	$(BIN)/mypy
 
 simulate: $(READY) ## run many simulation seeds: SEEDS=1000 START=0 STORE=memory|sqlite|both FLEET=locks|engines
-	$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS) --start $(START) --store $(STORE) --fleet $(FLEET)
+	$(BIN)/python -m proof.simulation --seeds $(SEEDS) --start $(START) --store $(STORE) --fleet $(FLEET)
 
 explore: $(READY) ## explore every run of three clients with two keys and a fault: EXPLORE="--clients 2 --faults 2"
-	$(BIN)/python -m holdfast.testing.exploring $(or $(EXPLORE),--clients 3 --keys 2 --turns 1 --faults 1)
+	$(BIN)/python -m proof.explorer $(or $(EXPLORE),--clients 3 --keys 2 --turns 1 --faults 1)
 
 proof: $(READY) servers ## put every store through faults and judge the histories: STORES=… SEED=… PROOF_SECONDS=…
-	$(BIN)/python -m tests.faults.proof --stores $(STORES) $(if $(SEED),--seed $(SEED)) \
+	$(BIN)/python -m proof --stores $(STORES) $(if $(SEED),--seed $(SEED)) \
 	    $(if $(PROOF_SECONDS),--seconds $(PROOF_SECONDS)) $(PROOF)
 
 mutants: $(READY) ## check that the tests catch every planted flaw
-	$(BIN)/python -m tests.mutants.run
+	$(BIN)/python -m proof.mutants
 
 bench: $(BENCH) servers ## measure against limits and peers; writes docs/benchmarks/
 	$(BIN)/python -m bench

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import httptools
 
-from holdfast.cli.serving import _loop_factory
+from holdfast.cli.server_process import _loop_factory
 from holdfast.server.http.listener import Listener
 from holdfast.server.http.message import HTTPRequest, Response
 from holdfast.server.settings import Limits

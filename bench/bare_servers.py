@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from bench import bare, servers
-from holdfast.stores.sql import Statements
+from holdfast.stores.sql.files import SHARED, Statements
 
 TTL = 30_000_000
 
@@ -25,8 +25,8 @@ class BarePostgres:
     """Prepared once and run through libpq, as directly as psycopg allows."""
 
     def __init__(self, url: str) -> None:
+        from holdfast.stores.postgres.schema import SQL
         from holdfast.stores.postgres.session import Statement
-        from holdfast.stores.postgres.store import SQL
 
         self._connection = servers.postgres(url)
         self._pg = self._connection.pgconn
@@ -78,4 +78,4 @@ class BareMariaDB:
 
 
 def mariadb_statements() -> Statements:
-    return Statements("holdfast.stores.mysql")
+    return Statements(SHARED, "holdfast.stores.mysql")

@@ -36,7 +36,7 @@ class Watch:
             self._watch(locks)
 
     def _watch(self, locks: Any) -> None:
-        execute = locks._store.execute
+        execute = locks._engine.store.execute
 
         def watched(request: Any) -> Any:
             started = time.perf_counter()
@@ -47,7 +47,7 @@ class Watch:
                 self.seconds += time.perf_counter() - started
             return answer
 
-        locks._store.execute = watched
+        locks._engine.store.execute = watched
 
     def during(self, seconds: float) -> tuple[float, float, dict[str, int]]:
         """Return requests and store time a second, and what was asked, from now on for a while."""

@@ -248,7 +248,7 @@ def counting_worker(index: int, ready: Ready, file: Path) -> dict[str, int]:
     with Holdfast(f"sqlite:///{file}") as locks:
         with locks.hold(f"warm-up-{index}"):
             pass
-        store = locks._store
+        store = locks._engine.store
         execute = store.execute
 
         def counted(request: Any) -> Any:
@@ -256,7 +256,7 @@ def counting_worker(index: int, ready: Ready, file: Path) -> dict[str, int]:
             return execute(request)
 
         store.execute = counted
-        store._database._connection.set_trace_callback(trace)
+        store.sessions.database._connection.set_trace_callback(trace)
         stop = ready()
         while clock() < stop:
             with locks.hold(KEY):

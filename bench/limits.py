@@ -30,7 +30,7 @@ class PgBench:
     """`pgbench -M prepared`. A pair that is not granted, or not released, ends it with an error."""
 
     def __init__(self, url: str, folder: Path, *, durable: bool) -> None:
-        from holdfast.stores.postgres.store import SQL
+        from holdfast.stores.postgres.schema import SQL
 
         self._url = urlsplit(url)
         self._program = need("postgres").resolve().with_name("pgbench")  # not Debian's wrapper in the PATH

@@ -78,13 +78,13 @@ async def _once(url: str, key: str, waiters: int, preparing: Preparing, *, wait:
             started = time.perf_counter()
             await asyncio.gather(*(locks.inspect("something else") for _ in range(waiters)))
             seen.looks = time.perf_counter() - started
-            real = locks._store.execute
+            real = locks._engine.store.execute
 
             def counted(request: Any) -> Any:
                 sent.append(request)
                 return real(request)
 
-            locks._store.execute = counted  # type: ignore[method-assign]
+            locks._engine.store.execute = counted  # type: ignore[method-assign]
             if wait:
                 await asyncio.sleep(locks.settings.heartbeat)
             seen.before = len(sent)

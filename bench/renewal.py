@@ -55,7 +55,7 @@ def measure(
         time.sleep(0.5)  # a keeper that has just started asks about what it has, once: not that round
     with preparing or nullcontext():
         leases = [locks.acquire(f"key-{number}", ttl=ttl) for number in range(count)]
-    seen = Watch(locks, counter, [lease._kept for lease in leases])
+    seen = Watch(locks, counter, [lease._holding.kept for lease in leases])
     patience = time.monotonic() + ttl
     while not seen.complete and time.monotonic() < patience:
         time.sleep(0.05)
@@ -115,7 +115,7 @@ class SQLiteCounter:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        connection = self._locks._store._database._connection
+        connection = self._locks._engine.store.sessions.database._connection
         connection.set_trace_callback(self._count)
         yield
         connection.set_trace_callback(None)
@@ -160,7 +160,7 @@ class Watch:
         self.took = 0.0
         self.latest = (0.0, 1.0)  # delay and slack of the lease that was worst off
         self._counter = counter
-        self._store: Any = locks._store
+        self._store: Any = locks._engine.store
         self._execute = self._store.execute
         self._store.execute = self._watched
 

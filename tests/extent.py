@@ -42,6 +42,10 @@ OF_THE_STORE = ("test_failover", "test_fencing", "test_memory", "test_servers_",
 # The suite behind a lock server, of which each question is asked over one of the stores, or over two.
 BEHIND = re.compile(r"test_http_(memory|sqlite|postgres|mysql)\.py::\w+")
 
+# Folders whose tests take no time. They come last: then no process is left with minutes of what waits, while
+# the others have nothing to do any more.
+SHORT = ("conformance", "mutants", "server", "unit")
+
 EXTENTS = ("quick", "usual", "full")
 PART = re.compile(r"([1-9]\d*)/([1-9]\d*)")
 
@@ -69,6 +73,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item in chosen]
+    if hasattr(config, "workerinput"):  # of xdist, which deals out tests in this order
+        items.sort(key=lambda item: item.path.parent.name in SHORT)
 
 
 def choose(items: Iterable[pytest.Item], extent: str) -> set[pytest.Item]:
@@ -136,11 +142,11 @@ def _store(item: pytest.Item) -> str | None:
     if behind := BEHIND.search(item.nodeid):
         return behind[1]
     known = (value for value in _values(item) if value in (*LOCAL, *DATABASES, *SERVED))
-    return next(known, None)  # type: ignore[arg-type]
+    return next(known, None)
 
 
 def _way(item: pytest.Item) -> str | None:
-    return next((value for value in _values(item) if value in WAYS), None)  # type: ignore[misc]
+    return next((value for value in _values(item) if value in WAYS), None)
 
 
 def _needs_a_server(item: pytest.Item) -> bool:

@@ -40,13 +40,13 @@ def steps(turn: int) -> dict[str, list[str]]:
             *("pytest", "-q", "-n", "3", "--extent", f"{matrix}/{MATRIX_PARTS}", "tests")
         ],
         f"part {mutants} of {MUTANT_PARTS} of the mutants": [
-            *("tests.mutants.run", "--tested", f"--part={mutants}/{MUTANT_PARTS}")
+            *("proof.mutants", "--tested", f"--part={mutants}/{MUTANT_PARTS}")
         ],
         f"seeds {seeds} to {seeds + SEEDS - 1} of the simulations": [
-            *("holdfast.testing.simulation", "--seeds", str(SEEDS), "--start", str(seeds))
+            *("proof.simulation", "--seeds", str(SEEDS), "--start", str(seeds))
         ],
         f"a short proof on {store}": [
-            *("tests.faults.proof", "--quick", "--seed", str(turn), "--stores", store),
+            *("proof", "--quick", "--seed", str(turn), "--stores", store),
             *("--folder", "build/proof"),
         ],
     }

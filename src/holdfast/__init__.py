@@ -9,66 +9,40 @@ with locks.hold("workflow:123", ttl=30, timeout=5) as lease:
 
 from typing import TYPE_CHECKING
 
+from holdfast import errors
+from holdfast.client.ownership import owner
+from holdfast.client.several import Leases
+from holdfast.client.sync.client import Holdfast
+from holdfast.client.sync.leases import Hold, Lease
+from holdfast.client.sync.operations import Operation
+from holdfast.client.sync.several import HoldAll
+from holdfast.client.sync.stdlock import Lock
 from holdfast.core import keys
 from holdfast.core.backoff import Backoff
 from holdfast.core.events import Event
 from holdfast.core.family import Failure, Link
 from holdfast.core.requests import Broken, Holder, LockView, Resized, Swept, Waiter
 from holdfast.core.settings import Settings
-from holdfast.errors import (
-    AccessDenied,
-    AtCapacity,
-    CapacityMismatch,
-    Closed,
-    DeadlockDetected,
-    HoldfastError,
-    InstanceLost,
-    InvalidKey,
-    LeaseLost,
-    LimitExceeded,
-    LockTimeout,
-    NotAuthenticated,
-    NotHeld,
-    OperationFailed,
-    OutcomeUnknown,
-    ReentryLimit,
-    RequestRefused,
-    SchemaMismatch,
-    SettingsError,
-    StoreCorrupt,
-    StoreError,
-    StoreMisconfigured,
-    StoreUnavailable,
-    TooManyRequests,
-    UpgradeRefused,
-    WorkEnded,
-)
-from holdfast.operations import Operation
-from holdfast.ownership import owner
-from holdfast.several import HoldAll, Leases
-from holdfast.stdlock import Lock
-from holdfast.sync import Holdfast
-from holdfast.sync_leases import Hold, Lease
+from holdfast.errors import *  # noqa: F403 - all of them, see `errors.__all__`
 
 if TYPE_CHECKING:
-    from holdfast.aio import AsyncHoldfast
-    from holdfast.aio_leases import AsyncHold, AsyncLease
-    from holdfast.aio_operations import AsyncOperation
-    from holdfast.aio_several import AsyncHoldAll
-    from holdfast.cluster.aio import AsyncAssignment, AsyncClaims, AsyncInstance
-    from holdfast.cluster.aio_electing import AsyncElection, AsyncTerm
-    from holdfast.cluster.electing import Election, Term
-    from holdfast.cluster.sync import Assignment, Claims, Instance
+    from holdfast.client.aio.client import AsyncHoldfast
+    from holdfast.client.aio.elections import AsyncElection, AsyncTerm
+    from holdfast.client.aio.instances import AsyncAssignment, AsyncClaims, AsyncInstance
+    from holdfast.client.aio.leases import AsyncHold, AsyncLease
+    from holdfast.client.aio.operations import AsyncOperation
+    from holdfast.client.aio.schedules import AsyncRun, AsyncSchedule
+    from holdfast.client.aio.several import AsyncHoldAll
+    from holdfast.client.aio.stdlock import AsyncLock
+    from holdfast.client.fencing import raise_token
+    from holdfast.client.sync.elections import Election, Term
+    from holdfast.client.sync.instances import Assignment, Claims, Instance
+    from holdfast.client.sync.schedules import Run, Schedule
     from holdfast.core.cluster import InstanceView, Offered, WorkView
-    from holdfast.fencing import raise_token
-    from holdfast.scheduling.tasks import AsyncRun, AsyncSchedule
-    from holdfast.scheduling.threads import Run, Schedule
-    from holdfast.stdlock import AsyncLock
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "AccessDenied",
     "Assignment",
     "AsyncAssignment",
     "AsyncClaims",
@@ -83,13 +57,9 @@ __all__ = [
     "AsyncRun",
     "AsyncSchedule",
     "AsyncTerm",
-    "AtCapacity",
     "Backoff",
     "Broken",
-    "CapacityMismatch",
     "Claims",
-    "Closed",
-    "DeadlockDetected",
     "Election",
     "Event",
     "Failure",
@@ -97,74 +67,47 @@ __all__ = [
     "HoldAll",
     "Holder",
     "Holdfast",
-    "HoldfastError",
     "Instance",
-    "InstanceLost",
     "InstanceView",
-    "InvalidKey",
     "Lease",
-    "LeaseLost",
     "Leases",
-    "LimitExceeded",
     "Link",
     "Lock",
-    "LockTimeout",
     "LockView",
-    "NotAuthenticated",
-    "NotHeld",
     "Offered",
     "Operation",
-    "OperationFailed",
-    "OutcomeUnknown",
-    "ReentryLimit",
-    "RequestRefused",
     "Resized",
     "Run",
     "Schedule",
-    "SchemaMismatch",
     "Settings",
-    "SettingsError",
-    "StoreCorrupt",
-    "StoreError",
-    "StoreMisconfigured",
-    "StoreUnavailable",
     "Swept",
     "Term",
-    "TooManyRequests",
-    "UpgradeRefused",
     "Waiter",
-    "WorkEnded",
     "WorkView",
     "keys",
     "owner",
     "raise_token",
 ]
+__all__ += errors.__all__
 
 # asyncio takes longer to import than all of holdfast, and few programs need all that there is: only who asks
 # for these pays for them.
 _LATER = {
-    "holdfast.aio": (
-        "AsyncHold",
-        "AsyncHoldAll",
-        "AsyncHoldfast",
-        "AsyncLease",
-        "AsyncLock",
-        "AsyncOperation",
-    ),
-    "holdfast.cluster.aio": ("AsyncAssignment", "AsyncClaims", "AsyncInstance"),
-    "holdfast.cluster.aio_electing": ("AsyncElection", "AsyncTerm"),
-    "holdfast.cluster.electing": ("Election", "Term"),
-    "holdfast.cluster.sync": ("Assignment", "Claims", "Instance"),
-    "holdfast.core.cluster": ("InstanceView", "Offered", "WorkView"),
-    "holdfast.fencing": ("raise_token",),
-    "holdfast.scheduling.tasks": ("AsyncRun", "AsyncSchedule"),
-    "holdfast.scheduling.threads": ("Run", "Schedule"),
+    "holdfast.client.aio.client": "AsyncHold AsyncHoldAll AsyncHoldfast AsyncLease AsyncLock AsyncOperation",
+    "holdfast.client.aio.elections": "AsyncElection AsyncTerm",
+    "holdfast.client.aio.instances": "AsyncAssignment AsyncClaims AsyncInstance",
+    "holdfast.client.aio.schedules": "AsyncRun AsyncSchedule",
+    "holdfast.client.fencing": "raise_token",
+    "holdfast.client.sync.elections": "Election Term",
+    "holdfast.client.sync.instances": "Assignment Claims Instance",
+    "holdfast.client.sync.schedules": "Run Schedule",
+    "holdfast.core.cluster": "InstanceView Offered WorkView",
 }
 
 
 def __getattr__(name: str) -> object:
     for module, names in _LATER.items():
-        if name in names:
+        if name in names.split():
             from importlib import import_module
 
             return getattr(import_module(module), name)

@@ -12,6 +12,35 @@ if TYPE_CHECKING:
     from holdfast.core.family import Failure, Link
     from holdfast.core.requests import Holder
 
+__all__ = [
+    "AccessDenied",
+    "AtCapacity",
+    "CapacityMismatch",
+    "Closed",
+    "DeadlockDetected",
+    "HoldfastError",
+    "InstanceLost",
+    "InvalidKey",
+    "LeaseLost",
+    "LimitExceeded",
+    "LockTimeout",
+    "NotAuthenticated",
+    "NotHeld",
+    "OperationFailed",
+    "OutcomeUnknown",
+    "ReentryLimit",
+    "RequestRefused",
+    "SchemaMismatch",
+    "SettingsError",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreMisconfigured",
+    "StoreUnavailable",
+    "TooManyRequests",
+    "UpgradeRefused",
+    "WorkEnded",
+]
+
 
 class HoldfastError(Exception):
     """The root of all errors of this package."""
@@ -40,11 +69,8 @@ class LockTimeout(HoldfastError, TimeoutError):
         expires_in: float | None = None,
         position: int | None = None,
     ) -> None:
-        self.key = key
-        self.waited = waited
-        self.holder = holder
-        self.expires_in = expires_in
-        self.position = position
+        self.key, self.waited = key, waited
+        self.holder, self.expires_in, self.position = holder, expires_in, position
         super().__init__(self._explain())
 
     def _explain(self) -> str:
@@ -68,11 +94,8 @@ class LeaseLost(HoldfastError):
     def __init__(
         self, key: str, reason: str, *, token: int, by: str | None = None, detail: str | None = None
     ) -> None:
-        self.key = key
-        self.reason = reason
-        self.token = token
-        self.by = by
-        self.detail = detail
+        self.key, self.token = key, token
+        self.reason, self.by, self.detail = reason, by, detail
         text = f"lease of {key!r} (token {token}) is lost: {reason}"
         if by:
             text += f" by {by}"
@@ -89,9 +112,7 @@ class NotHeld(HoldfastError, RuntimeError):
     """Asked to release what is not held, or not any more."""
 
     def __init__(self, key: str, why: str, *, detail: str | None = None) -> None:
-        self.key = key
-        self.why = why
-        self.detail = detail
+        self.key, self.why, self.detail = key, why, detail
         super().__init__(f"{key!r} is not held: {why}" + (f" ({detail})" if detail else ""))
 
 
@@ -99,15 +120,10 @@ class ReentryLimit(HoldfastError, RuntimeError):
     """The owner has entered this lock as often as it may."""
 
     def __init__(self, key: str, *, owner: str, holds: int, limit: int) -> None:
-        self.key = key
-        self.owner = owner
-        self.holds = holds
-        self.limit = limit
-        hint = (
-            "release it first, or ask with another owner="
-            if limit == 1
-            else "is a release missing, or the recursion endless?"
-        )
+        self.key, self.owner, self.holds, self.limit = key, owner, holds, limit
+        hint = "is a release missing, or the recursion endless?"
+        if limit == 1:
+            hint = "release it first, or ask with another owner="
         super().__init__(f"{key!r} has {holds} of at most {limit} holds by {owner} already: {hint}")
 
 
@@ -115,8 +131,7 @@ class UpgradeRefused(HoldfastError, RuntimeError):
     """The owner has the lock shared and wants it exclusive."""
 
     def __init__(self, key: str, *, owner: str) -> None:
-        self.key = key
-        self.owner = owner
+        self.key, self.owner = key, owner
         super().__init__(
             f"{key!r} is held shared by {owner}, who asks for it exclusive: two who did that would wait for"
             " each other for ever. Release it first, or take it exclusive and downgrade()"
@@ -127,10 +142,7 @@ class CapacityMismatch(HoldfastError, ValueError):
     """A semaphore has another number of permits than we believe, or fewer than we want to take."""
 
     def __init__(self, key: str, *, permits: int, stored: int, take: int = 1) -> None:
-        self.key = key
-        self.permits = permits
-        self.stored = stored
-        self.take = take
+        self.key, self.permits, self.stored, self.take = key, permits, stored, take
         if not stored:
             text = f"nobody has said yet how many permits {key!r} has: pass permits="
         elif permits and permits != stored:
@@ -147,8 +159,7 @@ class DeadlockDetected(HoldfastError, RuntimeError):
     """We would have waited for ever: everybody in a circle waits for the next one."""
 
     def __init__(self, key: str, cycle: tuple[Link, ...]) -> None:
-        self.key = key
-        self.cycle = cycle
+        self.key, self.cycle = key, cycle
         circle = "; ".join(map(str, cycle))
         super().__init__(
             f"waiting for {key!r} closed a circle: {circle}; and so on. Release what you hold and try again,"
@@ -160,8 +171,7 @@ class OperationFailed(HoldfastError, RuntimeError):
     """The operation that we waited for has failed as often as it may."""
 
     def __init__(self, key: str, failures: tuple[Failure, ...]) -> None:
-        self.key = key
-        self.failures = failures
+        self.key, self.failures = key, failures
         last = f", at last that of {failures[-1]}" if failures else ""
         super().__init__(f"{key!r} was given up: its last {len(failures)} attempts have failed{last}")
 
@@ -173,8 +183,7 @@ class InstanceLost(HoldfastError):
     """
 
     def __init__(self, id: str, reason: str) -> None:
-        self.id = id
-        self.reason = reason
+        self.id, self.reason = id, reason
         super().__init__(f"instance {id!r} is lost: {reason}; join again to go on")
 
 
@@ -182,21 +191,17 @@ class WorkEnded(HoldfastError, RuntimeError):
     """The work has completed or failed already. With ``again=True`` it is begun anew."""
 
     def __init__(self, key: str, state: str, text: str = "") -> None:
-        self.key = key
-        self.state = state
-        self.text = text
+        self.key, self.state, self.text = key, state, text
         shown = text if len(text) <= 200 else f"{text[:200]}…"
-        super().__init__(
-            f"{key!r} has {state} already{f' ({shown})' if shown else ''}; again=True begins it anew"
-        )
+        why = f" ({shown})" if shown else ""
+        super().__init__(f"{key!r} has {state} already{why}; again=True begins it anew")
 
 
 class AtCapacity(HoldfastError, RuntimeError):
     """The instance has as much work as it said it can have at a time."""
 
     def __init__(self, id: str, capacity: int) -> None:
-        self.id = id
-        self.capacity = capacity
+        self.id, self.capacity = id, capacity
         super().__init__(
             f"instance {id!r} has {capacity} assignments, which is its capacity: finish some first"
         )
@@ -213,8 +218,7 @@ class InvalidKey(HoldfastError, ValueError):
     """The key cannot name a lock."""
 
     def __init__(self, key: object, reason: str) -> None:
-        self.key = key
-        self.reason = reason
+        self.key, self.reason = key, reason
         shown = repr(key)
         if len(shown) > 60:
             shown = f"{shown[:57]}…"
@@ -261,8 +265,7 @@ class LimitExceeded(StoreError):
     """A server allows each of its users only so much of something. Asking again does not help by itself."""
 
     def __init__(self, limit: str, most: float, detail: str | None = None) -> None:
-        self.limit = limit
-        self.most = most
+        self.limit, self.most = limit, most
         super().__init__(detail or f"{limit}: at most {most:g} are allowed")
 
 

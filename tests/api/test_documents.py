@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import errors
-from holdfast.server.routes import ROUTES
+from holdfast.core.wire import ROUTES
 from holdfast.server.settings import Limits, ServerSettings
 from holdfast.stores.sql.options import split_url
 from tests.servers.lock_server import LockServer

@@ -1,6 +1,6 @@
-"""Who may import whom: errors ← core ← stores ← clients ← cluster; server, cli. `testing` sees all.
+"""Who may import whom: errors ← core ← stores ← client; server, cli. `testing` sees all, and nobody sees it.
 
-Nobody sees `testing`. The clients' methods for clusters load that package when they are called.
+Inside of the client: what threads and tasks share ← sync, aio. What few programs need is loaded on demand.
 """
 
 import ast
@@ -15,23 +15,20 @@ import holdfast
 ROOT = Path(holdfast.__file__).parent
 
 STORES = {"memory", "sqlite", "postgres", "mysql", "http"}
-CLIENTS = {
-    "client",
-    "sync",
-    "sync_leases",
-    "aio",
-    "aio_leases",
-    "leases",
-    "stdlock",
-    "keeping",
-    "exits",
-    "options",
-}
-CLIENTS |= {"operations", "aio_operations", "several", "aio_several", "Holdfast", "AsyncHoldfast"}
-CLIENTS |= {"sync_cluster", "aio_cluster", "cluster"}
-LOADED_LATER = ("cluster", "scheduling")  # above the clients, which have methods for them
-CLIENTS |= {"scheduling"}
-ABOVE_STORES = {f"holdfast.{name}" for name in ("identity", "server", "cli", "testing", *CLIENTS)}
+CLIENT = {"holdfast.client", "holdfast.Holdfast", "holdfast.AsyncHoldfast"}
+LATER = (
+    "instances",
+    "assignments",
+    "claims",
+    "workload",
+    "work_options",
+    "elections",
+    "schedules",
+    "ticks",
+    "calendar",
+)
+OTHERS = {"holdfast.server", "holdfast.cli", "holdfast.testing"}
+ABOVE_STORES = {"holdfast.identity", *OTHERS, *CLIENT}
 FORBIDDEN = {
     "errors.py": {"holdfast"},
     "clock.py": {"holdfast"},
@@ -40,23 +37,24 @@ FORBIDDEN = {
     "stores": ABOVE_STORES,
     **{f"stores/{name}": {f"holdfast.stores.{other}" for other in STORES - {name}} for name in STORES},
     "stores/sql": {f"holdfast.stores.{name}" for name in STORES},
-    "server": {f"holdfast.{name}" for name in ("cli", "testing", *CLIENTS)},
+    "server": {"holdfast.cli", "holdfast.testing", *CLIENT},
     "cli": {"holdfast.testing"},
-    "cluster": {"holdfast.sync", "holdfast.aio", "holdfast.server", "holdfast.cli", "holdfast.testing"},
-    "cluster/sync.py": {"asyncio", "holdfast.cluster.aio"},
-    "cluster/electing.py": {"asyncio", "holdfast.cluster.aio_electing"},
-    "client.py": {"holdfast.sync", "holdfast.aio", "holdfast.server", "holdfast.cli", "holdfast.testing"},
-    "sync.py": {"holdfast.aio", "holdfast.server", "holdfast.cli", "holdfast.testing", "asyncio"},
-    "aio.py": {"holdfast.sync", "holdfast.server", "holdfast.cli", "holdfast.testing"},
+    "client": OTHERS,
+    "client/sync": {"asyncio", "holdfast.client.aio"},
+    "client/aio": {"holdfast.client.sync"},
+    **{
+        f"client/{file.name}": {"holdfast.client.sync", "holdfast.client.aio"}
+        for file in (ROOT / "client").glob("*.py")
+    },
 }
-SERVER_MAY = {"core", "errors", "clock", "log", "identity", "masking", "server", "__version__"}
+SERVER_MAY = {"core", "errors", "clock", "log", "identity", "signal_mask", "server", "__version__"}
 SERVER_MAY_OF_STORES = {
     "open_store",
     "address_of",
     "default_url",
     "shown",
     "base",
-    "opening",
+    "readiness",
 }  # whichever store it is, behind its url
 
 
@@ -133,19 +131,69 @@ def test_a_crossing_would_be_noticed(tmp_path):
     assert "holdfast.stores.memory" in imports(file)
 
 
-def test_the_clients_load_what_is_above_them_only_when_it_is_used():
-    """Then nothing below depends on it: a method passes on what it was told."""
-    early = [
-        f"{file.name} imports {name}"
-        for file in ROOT.glob("*.py")
-        for name in sorted(imports(file, inside_functions=False))
-        if name.startswith(tuple(f"holdfast.{each}" for each in LOADED_LATER))
-    ]
-    assert early == []
-    loaded = loaded_by("import holdfast, holdfast.aio; holdfast.Holdfast('memory://').hold('key')")
-    assert [
-        name for name in loaded if name.startswith(tuple(f"holdfast.{each}" for each in LOADED_LATER))
-    ] == []
+def test_what_few_programs_need_is_loaded_when_it_is_used():
+    """Instances, elections and schedules: `import holdfast`, and taking a lock, are not slower for them."""
+    loaded = loaded_by(
+        "import holdfast, holdfast.client.aio.client; holdfast.Holdfast('memory://').hold('key')"
+    )
+    assert [name for name in loaded if name.startswith("holdfast.client") and name.endswith(LATER)] == []
+
+
+def test_threads_and_tasks_have_the_same_files():
+    """A change to one has its counterpart where everybody would look for it."""
+    sync, aio = ({file.name for file in (ROOT / "client" / kind).glob("*.py")} for kind in ("sync", "aio"))
+    assert sync == aio
+
+
+def imported(file: Path, modules: dict[str, Path]) -> set[str]:
+    """Return the modules of ours that a file imports, also inside of functions and for type checkers only."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            each = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {name if name in modules else node.module for name in each}
+    return {name for name in names if name in modules and modules[name] != file}
+
+
+def knots(modules: dict[str, Path]) -> list[set[str]]:
+    """Return the sets of modules each of which needs all others of its set."""
+    needs = {name: imported(file, modules) for name, file in modules.items()}
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        todo = [start]
+        while todo:
+            new = needs[todo.pop()] - found
+            found |= new
+            todo += new
+        return found
+
+    reach = {name: reached(name) for name in modules}
+    found = [{other for other in reach[name] if name in reach[other]} for name in sorted(modules)]
+    return [knot for number, knot in enumerate(found) if knot and knot not in found[:number]]
+
+
+def modules_of(root: Path, package: str) -> dict[str, Path]:
+    names = {
+        file: ".".join((package, *file.relative_to(root).with_suffix("").parts))
+        for file in root.rglob("*.py")
+    }
+    return {name.removesuffix(".__init__"): file for file, name in names.items()}
+
+
+def test_no_modules_need_each_other():
+    """Types count, too: who reads one module can put it away before opening the next."""
+    assert knots(modules_of(ROOT, "holdfast")) == []
+
+
+def test_a_knot_would_be_noticed(tmp_path):
+    (tmp_path / "one.py").write_text("def later():\n    from ours.two import name\n")
+    (tmp_path / "two.py").write_text("import ours.three\n")
+    (tmp_path / "three.py").write_text("if TYPE_CHECKING:\n    from ours import one\n")
+    (tmp_path / "four.py").write_text("import ours.one\n")
+    assert knots(modules_of(tmp_path, "ours")) == [{"ours.one", "ours.two", "ours.three"}]
 
 
 def test_importing_holdfast_loads_no_driver_and_no_event_loop():

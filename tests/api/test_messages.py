@@ -14,7 +14,7 @@ import holdfast
 from holdfast.cli import main
 
 SOURCE = Path(holdfast.__file__).parent
-SCRIPTS = "completing.py"  # of shells, with functions of their own
+SCRIPTS = "completion.py"  # of shells, with functions of their own
 FILES = [
     file for file in sorted(SOURCE.rglob("*.py")) if "testing" not in file.parts and file.name != SCRIPTS
 ]

@@ -36,23 +36,27 @@ def eventually(true: Callable[[], Any], what: str = "", *, within: float = PATIE
 
 def until_renewed(lease: Any) -> None:
     """Wait for the next renewal."""
-    before = lease._kept.trusted_until
-    eventually(lambda: lease._kept.trusted_until > before, f"{lease!r} renewed")
+    before = lease._holding.kept.trusted_until
+    eventually(lambda: lease._holding.kept.trusted_until > before, f"{lease!r} renewed")
 
 
 def is_reachable(locks: Any) -> bool:
     """Tell whether signals arrive: the keeper's thread sees to that, a moment after the first grant."""
-    store = locks._store
-    if hasattr(store, "_doorbells"):
-        return store._doorbells._bell is not None
-    return not hasattr(store, "_signals") or bool(store._signals._ready.is_set())
+    store = locks._engine.store
+    signals = getattr(store, "signals", None) or getattr(store, "_signals", None)
+    if hasattr(signals, "_bell"):
+        return signals._bell is not None
+    return signals is None or bool(signals._ready.is_set())
 
 
 def has_let_go(locks: Any) -> bool:
     """Tell whether a client has neither a connection to its store nor anything that listens."""
-    store = locks._store
-    if hasattr(store, "_database"):
-        return store._database._connection is None and store._doorbells._bell is None
+    store = locks._engine.store
+    sessions = getattr(store, "sessions", None)
+    if hasattr(sessions, "database"):
+        return sessions.database._connection is None and store.signals._bell is None
+    if sessions is not None:
+        return sessions.pool.open == 0 and store.signals._thread is None
     return not hasattr(store, "_pool") or (store._pool.open == 0 and store._signals._thread is None)
 
 
@@ -215,8 +219,8 @@ class Spy:
     def __init__(self, client: Any) -> None:
         self.seen: list[Request[Any]] = []
         self.fault: Callable[[Request[Any]], BaseException | None] = lambda _: None
-        self._execute = client._store.execute
-        client._store.execute = self.execute
+        self._execute = client._engine.store.execute
+        client._engine.store.execute = self.execute
 
     def execute(self, request: Request[Any]) -> Any:
         self.seen.append(request)

@@ -24,7 +24,7 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
 from holdfast import AsyncHoldfast, AsyncLease, LeaseLost
-from holdfast.aio_within import Lender, TaskGone
+from holdfast.client.lender import Lender, TaskGone
 from holdfast.stores.sql.options import split_url
 from tests.clients.support import PATIENCE, QUICK
 
@@ -210,15 +210,15 @@ def test_a_cancelled_release_is_what_the_transaction_makes_of_it(postgres_locks:
 
             assert await watch.run(release(locks, lease, theirs.connection))
             await theirs.connection.rollback()
-            before = lease._kept.trusted_until
-            locks._keeping.hurry(lease._kept.grant.attempt)
-            while lease._kept.trusted_until == before:  # it is renewed
+            before = lease._holding.kept.trusted_until
+            locks._engine.keeper.hurry(lease._holding.kept.grant.attempt)
+            while lease._holding.kept.trusted_until == before:  # it is renewed
                 await asyncio.sleep(0.01)
             lease.check()
 
             assert await watch.run(release(locks, lease, theirs.connection))
             await theirs.connection.commit()
-            locks._keeping.hurry(lease._kept.grant.attempt)
+            locks._engine.keeper.hurry(lease._holding.kept.grant.attempt)
             while lease.held:
                 await asyncio.sleep(0.01)
             await lease.release()  # the transaction has done it, which is what was wanted

@@ -152,7 +152,7 @@ def test_closing_ends_the_doorbell_even_if_somebody_removed_it(tmp_path: Path) -
     before = set(threading.enumerate())
     locks = Holdfast(f"sqlite:///{tmp_path}/locks.db")
     _lease = locks.acquire("nightly")
-    eventually(lambda: locks._store._doorbells._bell)  # type: ignore[attr-defined]
+    eventually(lambda: locks._engine.store.signals._bell)  # type: ignore[attr-defined]
     shutil.rmtree(tmp_path / "locks.db-bells")
     locks.close()
     eventually(lambda: set(threading.enumerate()) <= before)

@@ -123,9 +123,9 @@ def test_its_peers_declare_it_dead_and_it_learns_of_it(stage: Stage) -> None:
     eventually(lambda: instance_view(stage, instance).state == "dead")
     eventually(lambda: events(stage, f"instance:{instance.id}") == ["joined", "died"])
     # As if its own clock had stood still meanwhile.
-    instance._member.lost, instance._member.state = None, "alive"
-    instance._member.trusted_until = instance._member.beat_at = float("inf")
-    instance._member.tell = instance._gone
+    instance._workload.member.lost, instance._workload.member.state = None, "alive"
+    instance._workload.member.trusted_until = instance._workload.member.beat_at = float("inf")
+    instance._workload.member.tell = instance._workload.gone
     spy.heal()
     with pytest.raises(InstanceLost, match="declared it dead"):
         stage.call(instance.assign, "workflow:1")
@@ -149,7 +149,7 @@ def test_a_paused_and_returned_instance_is_refused_at_its_first_write(stage: Sta
     assert taken.token > work.token
     spy.heal()
     # Whatever the paused one believes: the store knows better.
-    work._kept.lost, work._kept.trusted_until = None, float("inf")
+    work._holding.kept.lost, work._holding.kept.trusted_until = None, float("inf")
     with pytest.raises(LeaseLost):
         stage.call(work.complete)
     assert states(stage) == {"workflow:1": "assigned"}

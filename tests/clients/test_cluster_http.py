@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.server import ServerSettings
-from holdfast.testing.serving import ServerThread
+from holdfast.testing.server import ServerThread
 from tests.clients.test_cluster import (
     test_an_instance_joins_and_leaves,
     test_closing_a_client_leaves_and_returns_the_work,

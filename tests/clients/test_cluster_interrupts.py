@@ -37,8 +37,8 @@ def test_who_is_interrupted_while_it_joins_is_no_instance(url: str) -> None:
             if instance is not None:
                 instance.leave()
             assert {each.state for each in locks.instances()} <= {"left"}, where
-            assert not locks._members, where
-            assert not locks._keeping._keeper.members, where
+            assert not locks._engine.members, where
+            assert not locks._engine.keeper._keeper.members, where
 
         everywhere(locks.join, check)
 
@@ -53,19 +53,19 @@ def test_who_is_interrupted_while_it_leaves_has_left(url: str) -> None:
         places = []
 
         def check(_: None, where: str) -> None:
-            if locks._members:
+            if locks._engine.members:
                 places.append(where)
-            for member in list(locks._members.values()):
-                member.leave()
+            for member in list(locks._engine.members.values()):
+                locks._engine.run(member.leave())
             assert {each.state for each in locks.instances()} <= {"left"}, where
-            assert not locks._keeping._keeper.members, where
-            assert not locks._keeping.kept(), where
+            assert not locks._engine.keeper._keeper.members, where
+            assert not locks._engine.keeper.kept(), where
             view = locks.work("workflow:1")
             assert view is None or view.state == "offered", where
 
         everywhere(block, check)
         # The first line of an __exit__, and of what it calls, cannot be protected; everything else can.
-        assert set(places) <= {"sync.py Instance.__enter__", "sync.py Instance.__exit__"}, places
+        assert set(places) <= {"instances.py Instance.__enter__", "instances.py Instance.__exit__"}, places
 
 
 @pytest.mark.parametrize("how", ["assign", "claim", "claims"])
@@ -91,9 +91,9 @@ def test_work_that_nobody_has_is_returned(url: str, how: str) -> None:
                 work.release()
             assert not instance.assignments, where
             assert {view.state for view in locks.works()} == {"offered"}, where
-            assert not locks._keeping.kept(), where
-            assert not instance._asker, where
-            assert not instance._waiting, where
+            assert not locks._engine.keeper.kept(), where
+            assert not instance._workload.asker, where
+            assert not instance._workload.waiting, where
 
         everywhere(take, check)
 
@@ -108,7 +108,7 @@ def test_a_block_that_is_interrupted_anywhere_leaves_nothing(url: str) -> None:
         places = []
 
         def check(_: None, where: str) -> None:
-            if instance.assignments or locks._keeping.kept():
+            if instance.assignments or locks._engine.keeper.kept():
                 places.append(where)
                 for each in instance.assignments:
                     each.release()
@@ -119,4 +119,6 @@ def test_a_block_that_is_interrupted_anywhere_leaves_nothing(url: str) -> None:
 
         everywhere(block, check)
         # The first line of an __enter__ or __exit__ cannot be protected; everything else can.
-        assert set(places) <= {"sync.py Assignment.__enter__", "sync.py Assignment.__exit__"}, places
+        assert set(places) <= {"instances.py Assignment.__enter__", "instances.py Assignment.__exit__"}, (
+            places
+        )

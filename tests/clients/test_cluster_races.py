@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast.client.claims import Claimant
 from holdfast.clock import boot_time
 from holdfast.core.cluster import Claim, Heartbeat, Leave
 from tests.clients.support import PATIENCE
@@ -25,7 +26,7 @@ def test_whoever_is_interrupted_returns_nothing_that_another_thread_asks_for(url
     with Holdfast(url) as locks, Holdfast(url) as other:
         me: Any = locks.join()
         stranger = other.join()
-        store: Any = locks._store
+        store: Any = locks._engine.store
         execute = store.execute
 
         def slow(request: Any) -> Any:
@@ -41,7 +42,7 @@ def test_whoever_is_interrupted_returns_nothing_that_another_thread_asks_for(url
         worker.start()
         other.offer(["job:1"])
         assert applied.wait(PATIENCE)
-        me._undo_asking("somebody else")
+        Claimant(me._workload, ("job",))._undo_asking()
         assert stranger.claim("job") == []
         go_on.set()
         worker.join(PATIENCE)
@@ -55,7 +56,7 @@ def test_a_request_that_is_under_way_does_not_make_a_loss_of_a_leave(kind: type,
     under_way, left, told = threading.Event(), threading.Event(), threading.Event()
     with Holdfast(url) as locks:
         me: Any = locks.join(heartbeat=0.2, ttl=60)
-        store: Any = locks._store
+        store: Any = locks._engine.store
         execute = store.execute
 
         def slow(request: Any) -> Any:
@@ -83,11 +84,11 @@ def test_a_request_that_is_under_way_does_not_make_a_loss_of_a_leave(kind: type,
 
 def test_what_is_to_be_given_back_waits_for_renewals_that_are_due(url: str):
     with Holdfast(url) as locks:
-        keeping: Any = locks._keeping
+        keeping: Any = locks._engine.keeper
         lease: Any = locks.acquire("held", ttl=60)
         done: list[int] = []
         with keeping._mutex:  # its thread looks on
-            lease._kept.renew_at = boot_time() - 1
+            lease._holding.kept.renew_at = boot_time() - 1
         keeping._chores.extend([lambda: done.append(1), lambda: done.append(2)])
         keeping._do_chores()
         assert done == [1]

@@ -173,7 +173,7 @@ def player(url: str) -> Callable[..., None]:
         async def run() -> None:
             async with AsyncHoldfast(url, settings=QUICK) as locks:
                 await asyncio.wait_for(scenario(locks), PATIENCE)
-                assert not locks._members
+                assert not locks._engine.members
                 assert {each.state for each in await locks.instances()} <= set(end)
                 assert [view async for view in locks.works(state="assigned")] == []
                 assert [view async for view in locks.list(state="held")] == []
@@ -203,9 +203,9 @@ class Slow:
     def __init__(self, client: AsyncHoldfast, kind: type) -> None:
         self.asked = threading.Event()
         self._kind = kind
-        self._execute = client._store.execute
+        self._execute = client._engine.store.execute
         self._go = threading.Event()
-        client._store.execute = self._slowly  # type: ignore[method-assign]
+        client._engine.store.execute = self._slowly  # type: ignore[method-assign]
 
     def _slowly(self, request: Request[Any]) -> Any:
         answer = self._execute(request)
@@ -261,13 +261,13 @@ def test_a_loop_that_is_cancelled_while_it_waits_leaves_nothing(play: Callable[.
     async def scenario(locks: AsyncHoldfast) -> None:
         async with locks.join() as instance:
             waiting = asyncio.ensure_future(anext(instance.claims("workflow")))
-            while not instance._waiting or instance._asker:
+            while not instance._workload.waiting or instance._workload.asker:
                 await asyncio.sleep(0.001)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-            assert not instance._waiting
-            assert not locks._mailboxes
+            assert not instance._workload.waiting
+            assert not locks._engine.mailboxes
 
     play(scenario)
 
@@ -445,7 +445,11 @@ def test_the_writes_of_who_was_paused_are_refused(file: str) -> None:
             successor = next(other.claims("workflow", timeout=PATIENCE))
             assert successor.token > work.token
             # Whatever it believes, because its clock stood still.
-            work._kept.lost, work._kept.trusted_until, work._kept.member = None, float("inf"), None
+            work._holding.kept.lost, work._holding.kept.trusted_until, work._holding.kept.member = (
+                None,
+                float("inf"),
+                None,
+            )
             work.check()
             connection.execute("BEGIN IMMEDIATE")
             with pytest.raises(LeaseLost):

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, InvalidKey, LeaseLost, NotHeld, SettingsError, StoreUnavailable
-from holdfast.cluster import electing
+from holdfast.client import elections
 from holdfast.core.backoff import Backoff
 from holdfast.core.requests import Acquire, Renew
 from tests.clients.support import PATIENCE, Actor, Spy, Stage, eventually, is_reachable
@@ -295,7 +295,7 @@ def test_a_body_that_does_not_end_is_not_waited_for_for_ever(stage: Stage, diary
 def test_a_callback_that_fails_gives_up_the_lead_and_campaigns_again(
     stage: Stage, diary: Diary, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(electing, "RETRY", Backoff(0.01, 0.02))
+    monkeypatch.setattr(elections, "RETRY", Backoff(0.01, 0.02))
 
     def lead(term: Any) -> None:
         diary.note("elected", term)
@@ -320,7 +320,7 @@ def test_a_callback_that_fails_gives_up_the_lead_and_campaigns_again(
 def test_a_store_that_fails_ends_no_election(
     stage: Stage, diary: Diary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(electing, "RETRY", Backoff(0.01, 0.02))
+    monkeypatch.setattr(elections, "RETRY", Backoff(0.01, 0.02))
     client = stage.client()
     spy = Spy(client)
     failures = [ValueError("a bug"), StoreUnavailable("no route")]

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast import SettingsError
-from holdfast.scheduling.calendar import Cron, Interval, calendar, read
+from holdfast.client.calendar import Cron, Interval, calendar, read
 
 BERLIN = "Europe/Berlin"
 SPRING = datetime(2026, 3, 28, 12, tzinfo=ZoneInfo(BERLIN))  # the night after it 02:00 is followed by 03:00
@@ -155,7 +155,7 @@ def test_without_cronsim_it_says_what_to_install_and_intervals_work():
     code = """
         import sys
         sys.modules["cronsim"] = None
-        from holdfast.scheduling.calendar import calendar
+        from holdfast.client.calendar import calendar
         assert calendar(60, "UTC").after(0) == 60
         try:
             calendar("* * * * *", "UTC")

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from holdfast import errors
+from holdfast.client.ticks import GRACE, SAFETY, Row
 from holdfast.core.cluster import Assign, Finish, Forget
 from holdfast.core.requests import Break, History
-from holdfast.scheduling.ticking import GRACE, SAFETY, Row
 from tests.clients.ticking import DAY, HOUR, START, TTL, World, job, multiples, overlaps
 
 
@@ -338,9 +338,8 @@ def test_work_that_was_forgotten_is_made_anew(world):
 
 def _rewrite(world: World, row: Row | None) -> None:
     """Put something else into the row, as if by another hand."""
-    given = world.store.execute(
-        Assign("every:x", "hand", "hand", TTL, world.node("hand", job(HOUR)).keeper._client, now=world.now)
-    )
+    client = world.node("hand", job(HOUR)).keeper._request.client
+    given = world.store.execute(Assign("every:x", "hand", "hand", TTL, client, now=world.now))
     due = START + HOUR / 2 if row is None else row.tick
     data = '"nonsense"' if row is None else row.dump()
     world.store.execute(Finish("every:x", "hand", given.token, "returned", at=due, data=data, now=world.now))

@@ -7,11 +7,11 @@ from itertools import count, pairwise
 import pytest
 
 from holdfast import Settings, errors
+from holdfast.client.ticks import TROUBLE, Row, Timekeeper
 from holdfast.core.cluster import Assign, Assigned, Beat, Finish, InspectWork, NotDue, WorkView
 from holdfast.core.plans import TICK as LATER
 from holdfast.core.plans import Wait
 from holdfast.core.requests import Client, NotHeld, Withdraw
-from holdfast.scheduling.ticking import TROUBLE, Row, Timekeeper
 from tests.clients.ticking import DAY, HOUR, START, TTL, World, job, multiples, no_fault, overlaps
 
 

@@ -114,7 +114,7 @@ def test_a_fenced_transaction_commits_data_of_a_live_lease(place, locks, connect
 def test_a_lease_that_was_taken_over_cannot_be_fenced(place, locks, connection):
     told = []
     lease = locks.acquire("account:7", ttl=0.1, renew=False, owner="a", on_lost=told.append)
-    lease._kept.trusted_until += 60.0  # a clock that is wrong, or a pause right after the check
+    lease._holding.kept.trusted_until += 60.0  # a clock that is wrong, or a pause right after the check
     time.sleep(0.15)
     other = locks.acquire("account:7", owner="b")
     with pytest.raises(LeaseLost) as caught:
@@ -141,10 +141,10 @@ def test_who_is_refused_a_fence_does_not_wait_for_those_who_wait_for_its_transac
         locks.break_lock("k", reason="stuck")
         connection.execute("BEGIN IMMEDIATE")
         other = threads.submit(locks.try_acquire, "other")
-        eventually(locks._store._mutex.locked)
-        fence = Fence("k", lease._kept.grant.attempt, lease.token)
+        eventually(locks._engine.store.sessions.mutex.locked)
+        fence = Fence("k", lease._holding.kept.grant.attempt, lease.token)
         try:
-            refused = threads.submit(locks._store.execute_within, connection, fence).result(PATIENCE)
+            refused = threads.submit(locks._engine.store.execute_within, connection, fence).result(PATIENCE)
         finally:
             connection.rollback()
         assert isinstance(refused, Unheld)
@@ -329,13 +329,13 @@ def test_a_token_is_raised_on_a_resource_elsewhere(place, locks, connection):
         raise_token(connection, old)
         raise_token(connection, old)
         connection.commit()
-        old._kept.trusted_until += 60.0
+        old._holding.kept.trusted_until += 60.0
         elsewhere.break_lock("account:7", reason="stuck")
         assert old.lost.wait(20)
         new = elsewhere.acquire("account:7", owner="b")
         raise_token(connection, new)
         connection.commit()
-        old._kept.lost = None  # it has not heard of it
+        old._holding.kept.lost = None  # it has not heard of it
         with pytest.raises(LeaseLost, match="the resource has seen a newer token"):
             raise_token(connection, old)
         connection.rollback()
@@ -445,7 +445,7 @@ def test_no_update_is_lost_whatever_pauses_do(place):
                     ttl = 0.1 if turn % 2 else 60.0  # those are in time, however busy the machine is
                     lease = locks.acquire("account:7", owner=name, ttl=ttl, renew=False, timeout=20)
                     if turn % 2:
-                        lease._kept.trusted_until += 60.0  # we do not know …
+                        lease._holding.kept.trusted_until += 60.0  # we do not know …
                         time.sleep(0.12)  # … that we are past the lease: somebody else has the lock by now
                     try:
                         lease.fence(connection)

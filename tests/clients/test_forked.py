@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import AsyncHoldfast, Holdfast, HoldfastError, LeaseLost
-from holdfast.client import BaseClient
+from holdfast.client.base import BaseClient
 from holdfast.core.requests import Signal
 from tests.clients.support import PATIENCE, eventually
 
@@ -26,7 +26,7 @@ def file(tmp_path: Path) -> str:
 
 def become_a_child(locks: BaseClient) -> Callable[[], None]:
     """Return what wakes everybody who waited before: their time to wait is over in the child as well."""
-    waiting = dict(locks._mailboxes)
+    waiting = dict(locks._engine.mailboxes)
     locks.before_fork()
     locks.after_fork()
 
@@ -86,12 +86,12 @@ def test_the_event_of_a_lease_knows_of_a_fork_by_itself(file: str, monkeypatch: 
     """A lease that is just being released is kept by nobody, who could tell."""
     with Holdfast(file) as locks:
         lease = locks.acquire("k")
-        locks._keeping.drop(lease._kept.grant.attempt)
+        locks._engine.keeper.drop(lease._holding.kept.grant.attempt)
         assert not lease.lost.is_set()
         monkeypatch.setattr("holdfast.identity.forks", 1)
         assert lease.lost.is_set()
         monkeypatch.undo()
-        lease._kept.lost = None
+        lease._holding.kept.lost = None
         lease.release()
 
 
@@ -100,7 +100,7 @@ def test_leaving_a_block_in_the_child_says_so_even_if_a_transaction_was_to_relea
 ) -> None:
     with Holdfast(file) as locks:
         lease = locks.acquire("k")
-        lease._left()  # as `release(within=)` does
+        lease._holding.left_to_transaction = True  # as `release(within=)` does
         monkeypatch.setattr("holdfast.identity.forks", 1)
         with pytest.raises(LeaseLost, match="forked"):
             lease.__exit__(None, None, None)

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AsyncHoldfast, Holdfast, LeaseLost, ownership
+from holdfast import AsyncHoldfast, Holdfast, LeaseLost
+from holdfast.client import ownership
 from tests.clients.support import PATIENCE, QUICK, eventually
 
 
@@ -135,9 +136,9 @@ def test_leases_that_come_and_go_leave_nothing_to_look_at(locks: Holdfast) -> No
     gc.disable()
     try:
         come_and_go()
-        assert not locks._keeping._dropped
+        assert not locks._engine.keeper._dropped
         leases = [each for each in gc.get_objects() if isinstance(each, holdfast.Lease)]
-        assert not [lease for lease in leases if lease._client is locks]
+        assert not [lease for lease in leases if lease._holding.engine is locks._engine]
     finally:
         gc.enable()
 
@@ -176,8 +177,8 @@ def test_a_warning_that_cannot_be_shown_does_not_end_the_keeper(
         eventually(lambda: told)
     assert told[0].exc_type is ValueError
     eventually(lambda: is_inside(locks))
-    assert locks._keeping._thread is not None
-    assert locks._keeping._thread.is_alive()
+    assert locks._engine.keeper._thread is not None
+    assert locks._engine.keeper._thread.is_alive()
 
 
 def test_a_task_that_releases_its_own_block_with_everything_else_leaves_nothing(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import asyncio
 import gc
 import itertools
 import math
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -22,12 +23,17 @@ from typing import Any, Literal
 import pytest
 
 import holdfast
-from holdfast import AsyncHoldfast, Holdfast, LockView, Settings
-from holdfast.keeping import AWAKE
+from holdfast import AsyncHoldfast, Holdfast, LockTimeout, LockView, Settings
+from holdfast.client import exits
+from holdfast.client.keeper_thread import AWAKE
 from tests.clients.support import PATIENCE, eventually
 
 OURS = str(Path(holdfast.__file__).parent)
-NOT_HERE = ("keeper.py", "keeping.py", "masking.py")  # they are told of a lease, and not who takes it
+NOT_HERE = (
+    "keeper.py",
+    "keeper_thread.py",
+    "signal_mask.py",
+)  # they are told of a lease, and not who takes it
 
 Where = Literal["lines", "calls"]
 
@@ -95,11 +101,11 @@ def left_behind(locks: Holdfast, function: Callable[[], Any], at: Where) -> set[
         if where is None:
             assert number > 30, "nothing was interrupted"
             return found
-        if locks._keeping.kept() or held(locks):
+        if locks._engine.keeper.kept() or held(locks):
             found.add(where)
             gc.collect()
-            locks._keeping.hurry("")  # else it has a look after a nap
-            eventually(lambda: not locks._keeping.kept() and not held(locks), where)
+            locks._engine.keeper.hurry("")  # else it has a look after a nap
+            eventually(lambda: not locks._engine.keeper.kept() and not held(locks), where)
     raise AssertionError
 
 
@@ -109,7 +115,7 @@ def held(locks: Holdfast) -> list[LockView]:
 
 # Where a function is entered no code of it can catch an interrupt. But then nobody has the lease any more.
 ENTERED = {
-    "hold": {"sync_leases.py Hold.__exit__"},
+    "hold": {"leases.py Hold.__exit__"},
     "all": {"several.py HoldAll.__exit__"},
     "operation": {"operations.py Operation.__exit__"},
     "exclusive": {"operations.py Operation.__exit__"},
@@ -152,7 +158,7 @@ def test_an_acquire_that_is_interrupted_anywhere_leaves_nothing(url: str, how: s
     """Whoever calls it has the lease, or there is none: else it would be renewed as long as we run."""
     with Holdfast(url) as locks:
         assert left_behind(locks, lambda: getattr(locks, how)("nightly").release(), at) <= {
-            "sync_leases.py Lease.release"
+            "leases.py Lease.release"
         }
 
 
@@ -175,7 +181,7 @@ def test_a_lock_with_the_methods_of_threading_s_has_what_is_held_wherever_it_is_
                 lock.release()
             with pytest.raises(holdfast.NotHeld):
                 lock.release()
-            assert not locks._keeping.kept(), where
+            assert not locks._engine.keeper.kept(), where
             assert not held(locks), where
 
 
@@ -183,7 +189,7 @@ def test_a_lease_that_nobody_has_is_given_back(url: str, caplog: pytest.LogCaptu
     with Holdfast(url) as locks:
         locks.acquire("nightly")
         eventually(lambda: not held(locks))
-        assert not locks._keeping.kept()
+        assert not locks._engine.keeper.kept()
         eventually(lambda: "Keep the lease as long as you need the lock" in caplog.text)
 
 
@@ -212,10 +218,10 @@ def test_a_loop_that_is_interrupted_anywhere_renews_nothing_that_nobody_has(kind
             if where is None:
                 break
             loop.run_until_complete(asyncio.sleep(0))  # until then it has the task that has ended
-            if locks._keeping.kept():
+            if locks._engine.keeper.kept():
                 gc.collect()
-                locks._keeping.hurry("")  # else it has a look after a nap
-                eventually(lambda: not locks._keeping.kept(), where)
+                locks._engine.keeper.hurry("")  # else it has a look after a nap
+                eventually(lambda: not locks._engine.keeper.kept(), where)
         assert number > 30, "nothing was interrupted"
         loop.run_until_complete(locks.close())
 
@@ -226,9 +232,9 @@ def test_a_lease_of_tasks_that_nobody_has_is_given_back(url: str) -> None:
             lease = await locks.acquire("nightly")
             del lease
             gc.collect()
-            locks._keeping.hurry("")
-            await asyncio.to_thread(eventually, lambda: not locks._keeping.kept())
-            await asyncio.to_thread(eventually, lambda: not locks._keeping.pursued())
+            locks._engine.keeper.hurry("")
+            await asyncio.to_thread(eventually, lambda: not locks._engine.keeper.kept())
+            await asyncio.to_thread(eventually, lambda: not locks._engine.keeper.pursued())
             assert [view async for view in locks.list(state="held")] == []
 
     asyncio.run(play())
@@ -266,8 +272,8 @@ def test_who_waits_for_the_loss_of_a_lease_of_tasks_has_it() -> None:
             dropped = await locks.acquire("nightly")
             del lease, dropped
             gc.collect()
-            locks._keeping.hurry("")
-            await asyncio.to_thread(eventually, lambda: len(locks._keeping.kept()) == 1)
+            locks._engine.keeper.hurry("")
+            await asyncio.to_thread(eventually, lambda: len(locks._engine.keeper.kept()) == 1)
             assert not lost.is_set()
             await locks.break_lock("waited-for", reason="stuck")
             await asyncio.wait_for(lost.wait(), PATIENCE)
@@ -285,21 +291,23 @@ def test_an_interrupt_while_the_keeper_is_woken_does_not_put_it_to_sleep_for_eve
             if not found:
                 break
             if woken:
-                eventually(lambda: AWAKE < locks._keeping._wake_at < math.inf, "it sleeps again")
+                eventually(lambda: AWAKE < locks._engine.keeper._wake_at < math.inf, "it sleeps again")
             lease = locks.acquire("nightly", ttl=3.0)
-            before = lease._kept.trusted_until
-            eventually(lambda lease=lease, before=before: lease._kept.trusted_until > before, within=10.0)
+            before = lease._holding.kept.trusted_until
+            eventually(
+                lambda lease=lease, before=before: lease._holding.kept.trusted_until > before, within=10.0
+            )
             lease.release()
         assert number > 3
 
 
 def asleep(locks: Holdfast) -> None:
     """Wait until the keeper has nothing to keep, and sleeps until it is woken."""
-    eventually(lambda: locks._keeping._thread)
-    with locks._keeping._mutex:
-        locks._keeping._busy = False
-        locks._keeping._changed.notify_all()
-    eventually(lambda: locks._keeping._wake_at == math.inf)
+    eventually(lambda: locks._engine.keeper._thread)
+    with locks._engine.keeper._mutex:
+        locks._engine.keeper._busy = False
+        locks._engine.keeper._changed.notify_all()
+    eventually(lambda: locks._engine.keeper._wake_at == math.inf)
 
 
 def interrupt_notify(number: int, function: Callable[[], Any]) -> tuple[bool, bool]:
@@ -342,7 +350,7 @@ def test_who_is_interrupted_while_waiting_for_the_shared_lock_leaves_nothing(url
 
         for number in itertools.count(1):
             where = interrupted_at(number, block, at)
-            assert not locks._keeping.kept(), where
+            assert not locks._engine.keeper.kept(), where
             assert [view.key for view in locks.list(state="held")] == ["operation::model"], where
             if where is None:
                 break
@@ -361,3 +369,18 @@ def test_a_lease_whose_downgrade_is_interrupted_anywhere_counts_as_what_it_may_b
             lease.release()
             if where is None:
                 break
+
+
+def test_sigterm_that_waits_for_a_place_in_a_queue_finds_the_ticket_in_the_books(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ends there: a ticket that nobody knows of would be handed the lock."""
+    url = f"sqlite:///{tmp_path / 'locks.db'}"
+    known = []
+    with Holdfast(url) as others, Holdfast(url) as locks, others.hold("nightly", owner="bob"):
+        keeper = locks._engine.keeper
+        monkeypatch.setattr(exits, "told_to_end", signal.SIGTERM)
+        monkeypatch.setattr(exits, "end_if_told", lambda: known.append(len(keeper.tickets())))
+        with pytest.raises(LockTimeout):
+            locks.acquire("nightly", timeout=0.2)
+    assert known[0] == 1

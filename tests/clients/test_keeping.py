@@ -23,8 +23,8 @@ def test_a_lease_is_renewed_for_as_long_as_it_is_held(stage: Stage) -> None:
     locks = stage.client(settings=replace(QUICK, renew_at=0.1))
     spy = Spy(locks)
     lease = stage.call(locks.acquire, "nightly", ttl=5)
-    started = lease._kept.trusted_until
-    eventually(lambda: spy.count(Renew) >= 3 and lease._kept.trusted_until > started + 2.0)
+    started = lease._holding.kept.trusted_until
+    eventually(lambda: spy.count(Renew) >= 3 and lease._holding.kept.trusted_until > started + 2.0)
     lease.check()
     assert stage.actor("other").call(stage.locks.try_acquire, "nightly") is None
     stage.call(lease.release)
@@ -33,7 +33,11 @@ def test_a_lease_is_renewed_for_as_long_as_it_is_held(stage: Stage) -> None:
 def test_fifty_leases_travel_in_few_requests(stage: Stage) -> None:
     spy = Spy(stage.locks)
     leases = [stage.call(stage.locks.acquire, f"key-{n:02}", ttl=4.0) for n in range(50)]
-    eventually(lambda: all(lease._kept.trusted_until > lease._kept.grant.trusted_until for lease in leases))
+    eventually(
+        lambda: all(
+            lease._holding.kept.trusted_until > lease._holding.kept.grant.trusted_until for lease in leases
+        )
+    )
     assert sum(len(request.leases) for request in renewals(spy)) >= 50
     assert len(renewals(spy)) <= 10
     for lease in leases:
@@ -44,7 +48,7 @@ def test_fifty_leases_travel_in_few_requests(stage: Stage) -> None:
 def test_short_holds_do_not_wake_the_keeper(stage: Stage) -> None:
     """It looks when the first lease is due at the earliest, however many come and go before."""
     lease = stage.call(stage.locks.acquire, "long", ttl=600)
-    keeping = stage.locks._keeping
+    keeping = stage.locks._engine.keeper
     eventually(lambda: 0 < keeping._wake_at < math.inf)
     woken: list[Any] = []
     due = keeping._keeper.due
@@ -74,10 +78,10 @@ class SpyingKeeper:
 def test_a_short_lease_among_long_ones_is_renewed_in_time(stage: Stage) -> None:
     """The keeper sleeps until the long one is due, and has to be woken for the short one."""
     long = stage.call(stage.locks.acquire, "long", ttl=600)
-    eventually(lambda: 0 < stage.locks._keeping._wake_at < math.inf)
+    eventually(lambda: 0 < stage.locks._engine.keeper._wake_at < math.inf)
     short = stage.call(stage.locks.acquire, "short", ttl=5)
-    started = short._kept.trusted_until
-    eventually(lambda: short._kept.trusted_until > started)
+    started = short._holding.kept.trusted_until
+    eventually(lambda: short._holding.kept.trusted_until > started)
     short.check()
     for lease in (short, long):
         stage.call(lease.release)

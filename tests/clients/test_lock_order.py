@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import AsyncHoldfast, Holdfast, LockTimeout
-from holdfast.client import BaseClient
+from holdfast.client.engine import Engine
 from holdfast.core.keeper import Keeper
 from holdfast.testing.lock_order import LockOrder, LockOrderViolation
 
@@ -278,7 +278,7 @@ def test_an_error_of_the_body_is_not_hidden(locks: Holdfast) -> None:
 
 def test_only_the_block_is_watched(locks: Holdfast) -> None:
     """Two may watch at a time, and the last that leaves puts everything back as it was."""
-    before = [BaseClient._acquiring, BaseClient._keep, Keeper.drop]
+    before = [Engine.acquiring, Engine.keep, Keeper.drop]
     first, second = LockOrder(), LockOrder()
     with locks.hold("z"):
         first.__enter__()
@@ -291,7 +291,7 @@ def test_only_the_block_is_watched(locks: Holdfast) -> None:
         nest(locks, "d", "a")
     assert orders(first) == {("a", "b"), ("b", "c")}
     assert orders(second) == {("b", "c"), ("c", "d")}
-    assert [BaseClient._acquiring, BaseClient._keep, Keeper.drop] == before
+    assert [Engine.acquiring, Engine.keep, Keeper.drop] == before
     assert "2 orders" in repr(first)
 
 

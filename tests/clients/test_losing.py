@@ -96,7 +96,7 @@ def test_a_lease_that_is_not_renewed_is_lost_when_its_trust_ends(stage: Stage) -
 def test_the_clock_alone_decides_that_a_lease_is_over(stage: Stage) -> None:
     """Nobody has to notice it: a keeper that is late, or a process that was stopped, is no excuse."""
     lease = stage.call(stage.locks.acquire, "nightly", ttl=0.1, renew=False)
-    stage.locks._keeping.stop()
+    stage.locks._engine.keeper.stop()
     threading.Event().wait(0.1)
     check_lost(lease, "expired")
     assert lease.lost.is_set()
@@ -141,8 +141,8 @@ def test_a_store_that_comes_back_in_time_costs_nothing(stage: Stage) -> None:
     spy.fail(Renew, lambda: StoreUnavailable("a hiccup"))
     eventually(lambda: spy.count(Renew) >= 2)
     spy.heal()
-    before = lease._kept.trusted_until
-    eventually(lambda: lease._kept.trusted_until > before)
+    before = lease._holding.kept.trusted_until
+    eventually(lambda: lease._holding.kept.trusted_until > before)
     lease.check()
     stage.call(lease.release)
 
@@ -241,8 +241,8 @@ def test_an_error_in_on_lost_is_logged_and_the_other_leases_are_kept(
         told.wait()
         eventually(lambda: "on_lost" in caplog.text)
     assert "in on_lost" in caplog.text
-    before = second._kept.trusted_until
-    eventually(lambda: second._kept.trusted_until > before)
+    before = second._holding.kept.trusted_until
+    eventually(lambda: second._holding.kept.trusted_until > before)
     stage.call(second.release)
 
 
@@ -254,8 +254,8 @@ def test_sys_exit_in_on_lost_does_not_end_the_keeper(stage: Stage) -> None:
     second = stage.call(stage.locks.acquire, "second", ttl=5)
     stage.call(stage.locks.break_lock, "first", reason="stuck")
     told.wait()
-    before = second._kept.trusted_until
-    eventually(lambda: second._kept.trusted_until > before)
+    before = second._holding.kept.trusted_until
+    eventually(lambda: second._holding.kept.trusted_until > before)
     stage.call(second.release)
 
 

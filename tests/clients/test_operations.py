@@ -227,12 +227,12 @@ def test_an_outcome_that_the_store_took_is_told_though_we_did_not_trust_the_leas
         it.succeed("done")
         passing = gate.pass_through()
         if not stage.is_async:
-            it.lease._kept.lose("store unreachable")
+            it.lease._holding.kept.lose("store unreachable")
             return None
 
         async def waiting() -> None:
             await passing
-            it.lease._kept.lose("store unreachable")
+            it.lease._holding.kept.lose("store unreachable")
 
         return waiting()
 
@@ -254,8 +254,8 @@ def test_a_doer_that_loses_its_trust_in_the_middle_has_failed_and_learns_it(stag
         passing = gate.pass_through()
 
         def lose() -> None:
-            it.lease._kept.lose("store unreachable")
-            stage.locks._keeping.tell(it.lease._kept)
+            it.lease._holding.kept.lose("store unreachable")
+            stage.locks._engine.keeper.tell(it.lease._holding.kept)
 
         if not stage.is_async:
             lose()
@@ -325,7 +325,7 @@ def test_a_resource_that_is_too_long_for_the_shared_lock_is_refused_before_anyth
 def test_losing_the_shared_lock_does_not_hide_what_the_body_raised(stage: Stage) -> None:
     def work(it: Any) -> None:
         companion = it._companion if stage.is_async else it._companion._lease
-        companion._kept.lose("expired")
+        companion._holding.kept.lose("expired")
         raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space left") as caught:
@@ -340,7 +340,9 @@ def test_who_loses_it_while_waiting_for_the_shared_lock_does_not_begin(stage: St
     doing = stage.actor("doer").start(operate(stage, never, exclusive=True))
     stage.until_waiting("operation::model", 1)
     stage.call(stage.locks.break_lock, "pull:model", reason="stuck")
-    eventually(lambda: [kept.grant.key for kept in stage.locks._keeping.kept()] in ([], ["operation::model"]))
+    eventually(
+        lambda: [kept.grant.key for kept in stage.locks._engine.keeper.kept()] in ([], ["operation::model"])
+    )
     blocker.call(lease.release)
     with pytest.raises(LeaseLost, match="broken"):
         doing.result(PATIENCE)

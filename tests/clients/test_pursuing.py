@@ -149,13 +149,13 @@ def test_one_that_is_locked_does_not_keep_the_others(postgres_locks: str) -> Non
     ):
         lease = locks.acquire("locked", within=theirs)
         del lease
-        eventually(locks._keeping.pursued)
+        eventually(locks._engine.keeper.pursued)
         lease = locks.acquire("other")
         del lease
         eventually(lambda: is_free(locks, "other"))
-        assert [request.key for request in locks._keeping.pursued()] == ["locked"]
+        assert [request.key for request in locks._engine.keeper.pursued()] == ["locked"]
         theirs.commit()
-        eventually(lambda: not locks._keeping.pursued())
+        eventually(lambda: not locks._engine.keeper.pursued())
         assert is_free(locks, "locked")
 
 
@@ -180,14 +180,14 @@ def test_closing_gives_back_what_it_can_besides_what_is_locked(postgres_locks: s
 def withdrawn_here(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> list[Withdraw]:
     """Return a list of what is withdrawn by this thread, which may have a transaction in the way."""
     found: list[Withdraw] = []
-    me, execute = threading.current_thread(), locks._store.execute
+    me, execute = threading.current_thread(), locks._engine.store.execute
 
     def watched(request: Any) -> Any:
         if isinstance(request, Withdraw) and threading.current_thread() is me:
             found.append(request)
         return execute(request)
 
-    monkeypatch.setattr(locks._store, "execute", watched)
+    monkeypatch.setattr(locks._engine.store, "execute", watched)
     return found
 
 
@@ -203,7 +203,7 @@ def test_who_is_refused_in_a_transaction_does_not_wait_for_it(
             locks.acquire("nightly", within=theirs)
         assert waited_for == []
         theirs.commit()
-        eventually(lambda: not locks._keeping.pursued())
+        eventually(lambda: not locks._engine.keeper.pursued())
     engine.dispose()
     assert others.inspect("nightly") is None
 
@@ -221,12 +221,12 @@ def test_who_is_interrupted_in_a_transaction_does_not_wait_for_it(
 
     with Holdfast(url, settings=SETTINGS) as locks, closing(sqlite3.connect(tmp_path / "locks.db")) as theirs:
         waited_for = withdrawn_here(locks, monkeypatch)
-        monkeypatch.setattr(locks, "_keep", interrupted)
+        monkeypatch.setattr(locks._engine, "keep", interrupted)
         with pytest.raises(KeyboardInterrupt):
             locks.acquire("nightly", within=theirs)
         assert waited_for == []
         getattr(theirs, ends)()
-        eventually(lambda: not locks._keeping.pursued())
+        eventually(lambda: not locks._engine.keeper.pursued())
         assert is_free(others, "nightly")
 
 
@@ -239,7 +239,7 @@ def test_who_is_interrupted_while_the_store_fails_leaves_nothing(
             until_later.enter_context(nobody_can_write(tmp_path))
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(locks, "_keep", interrupted)
+        monkeypatch.setattr(locks._engine, "keep", interrupted)
         with pytest.raises(KeyboardInterrupt):
             locks.acquire("nightly")
         assert look(others).state == "held"
@@ -274,7 +274,7 @@ def test_a_lease_that_a_transaction_was_to_release_may_be_dropped_without_a_word
         getattr(theirs, ends)()
         with caplog.at_level(logging.WARNING, "holdfast"):
             del lease
-            eventually(lambda: not locks._keeping.kept())
-            eventually(lambda: not locks._keeping.pursued())
+            eventually(lambda: not locks._engine.keeper.kept())
+            eventually(lambda: not locks._engine.keeper.pursued())
         assert caplog.messages == []
         assert is_free(others, "nightly")

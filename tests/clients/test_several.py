@@ -76,8 +76,8 @@ async def until_waiting(locks: AsyncHoldfast, key: str) -> None:
 
 def lose(locks: AsyncHoldfast, lease: Any) -> None:
     """Lose a lease as its keeper would find it lost. Its body is cancelled when it next waits."""
-    lease._kept.lose("expired")
-    locks._keeping.tell(lease._kept)
+    lease._holding.kept.lose("expired")
+    locks._engine.keeper.tell(lease._holding.kept)
 
 
 def asked_for(spy: Spy, kind: type) -> list[str]:
@@ -264,7 +264,7 @@ def test_a_loss_is_worse_than_a_release_that_failed(url: str) -> None:
 
 def test_the_error_of_the_body_is_not_hidden(stage: Stage) -> None:
     def fail(leases: Any) -> None:
-        leases["a"]._kept.lose("expired")
+        leases["a"]._holding.kept.lose("expired")
         raise KeyError("mine")
 
     with pytest.raises(KeyError) as caught:
@@ -294,7 +294,7 @@ def test_ctrl_c_while_taking_gives_back_what_was_taken(url: str) -> None:
         assert asked_for(spy, Release) == ["b", "a"]
         assert "c" in asked_for(spy, Withdraw)
         assert {view.state for view in locks.list()} == {"free"}
-        assert not locks._keeping.kept()
+        assert not locks._engine.keeper.kept()
 
 
 def test_ctrl_c_while_releasing_releases_the_others_too(url: str) -> None:
@@ -306,7 +306,7 @@ def test_ctrl_c_while_releasing_releases_the_others_too(url: str) -> None:
                 next(interrupts, None) if isinstance(request, Release) and request.key == "b" else None
             )
         assert {view.state for view in locks.list()} == {"free"}
-        assert not locks._keeping.kept()
+        assert not locks._engine.keeper.kept()
 
 
 def test_a_task_that_is_cancelled_while_it_waits_gives_back_what_it_took(url: str) -> None:

@@ -128,7 +128,7 @@ def test_looking_alone_notices_it_as_well(path: Path) -> None:
 def test_what_was_granted_while_the_file_was_moved_is_not_told(path: Path) -> None:
     """The grant is committed, in a file that nobody else looks at."""
     with Holdfast(url_of(path)) as locks:
-        real = locks._store._database._connection
+        real = locks._engine.store.sessions.database._connection
 
         class Moving:
             """A connection at which somebody moves the file just before a statement."""
@@ -141,7 +141,7 @@ def test_what_was_granted_while_the_file_was_moved_is_not_told(path: Path) -> No
 
             close = real.close
 
-        locks._store._database._connection = Moving()
+        locks._engine.store.sessions.database._connection = Moving()
         with pytest.raises(StoreMisconfigured, match=REFUSED):
             locks.acquire("nightly", timeout=0)
         with Holdfast(url_of(path)) as others, others.hold("nightly", timeout=0):
@@ -165,7 +165,7 @@ def test_a_lease_in_it_ends_at_the_latest_with_its_ttl(path: Path) -> None:
     with Holdfast(url_of(path), settings=QUICK) as locks:
         lease = locks.acquire("nightly", ttl=1.0)
         move(path)
-        eventually(lambda: lease._kept.lost)
+        eventually(lambda: lease._holding.kept.lost)
         with pytest.raises(LeaseLost):
             lease.check()
 
@@ -174,7 +174,7 @@ def test_a_lease_in_it_ends_at_the_latest_with_its_ttl(path: Path) -> None:
 def test_who_connects_anew_does_not_go_on_in_another_file(path: Path, way: Callable[[Path], None]) -> None:
     """After a fork, parent and child do; nor do they make a file where there is none."""
     with Holdfast(url_of(path)) as locks, Holdfast(url_of(path)):
-        locks._store._database.close()
+        locks._engine.store.sessions.database.close()
         way(path)
         before = path.exists()
         with pytest.raises(StoreMisconfigured, match=REFUSED):
@@ -185,7 +185,7 @@ def test_who_connects_anew_does_not_go_on_in_another_file(path: Path, way: Calla
 def test_another_file_with_the_same_number_is_another_file(path: Path) -> None:
     """File systems give the number of a deleted file to the next one."""
     with Holdfast(url_of(path)) as locks:
-        locks._store._database.close()
+        locks._engine.store.sessions.database.close()
         with closing(sqlite3.connect(path)) as db, db:
             db.execute("UPDATE holdfast_meta SET store_id = 'another'")
         with pytest.raises(StoreMisconfigured, match=REFUSED):
@@ -247,8 +247,8 @@ def test_who_looks_while_another_thread_connects_anew_does_not_compare_new_files
     with Holdfast(url_of(path)) as locks:
         with locks.hold("nightly"):
             pass
-        before = locks._store._database
-        for each in (before, locks._store._reader):
+        before = locks._engine.store.sessions.database
+        for each in (before, locks._engine.store.sessions.reader.database):
             each.close()
         kept = [path.with_name(f"other-{number}") for number in range(8)]
         for other in kept:
@@ -273,12 +273,12 @@ def test_who_looks_while_another_thread_closes_does_not_miss_what_that_deletes(
         find = samefile.find
 
         def closing_it(name: str) -> samefile.Found | None:
-            for each in (locks._store._reader, locks._store._database):
+            for each in (locks._engine.store.sessions.reader.database, locks._engine.store.sessions.database):
                 each.close()
             return find(name)
 
         monkeypatch.setattr(samefile, "find", closing_it)
-        locks._store._database.look_again()
+        locks._engine.store.sessions.database.look_again()
         monkeypatch.setattr(samefile, "find", find)
         with locks.hold("nightly", timeout=0):
             pass

@@ -267,7 +267,7 @@ def test_a_client_survives_a_file_system_that_is_read_only_for_a_while(tmp_path:
     with Holdfast(url_of(path)) as locks:
         with locks.hold("nightly"):
             pass
-        locks._store._database.close()  # as after a fork: it connects anew
+        locks._engine.store.sessions.database.close()  # as after a fork: it connects anew
         frozen = [path, tmp_path / "locks.db-wal", tmp_path / "locks.db-shm", tmp_path]
         frozen = [each for each in frozen if each.exists()]
         if subprocess.run(["chattr", "+i", *frozen], capture_output=True).returncode != 0:
@@ -458,7 +458,7 @@ def test_reading_does_not_wait_for_a_thread_that_waits_to_write(tmp_path: Path) 
         with another_writer(path) as end:
             writer = threading.Thread(target=lambda: locks.acquire("nightly", timeout=PATIENCE).release())
             writer.start()
-            eventually(locks._store._mutex.locked)
+            eventually(locks._engine.store.sessions.mutex.locked)
             for look in (
                 lambda: locks.inspect("mine"),
                 lambda: list(locks.list()),
@@ -488,7 +488,7 @@ def test_reading_takes_no_turn_at_the_connection_that_writes(
         def __exit__(self, *_: object) -> None: ...
 
     with Holdfast(url_of(tmp_path / "locks.db")) as locks, monkeypatch.context() as patched:
-        patched.setattr(locks._store, "_mutex", Taken())
+        patched.setattr(locks._engine.store.sessions, "mutex", Taken())
         assert locks.inspect("mine") is None
         assert list(locks.list()) == []
         assert locks.history("mine") == ()
@@ -501,10 +501,10 @@ def test_a_lease_outlives_a_writer_that_takes_long(tmp_path: Path) -> None:
     with Holdfast(url_of(path, 0.05), settings=QUICK) as locks:
         lease = locks.acquire("nightly", ttl=4.0)
         with another_writer(path) as end:
-            eventually(lambda: lease._kept.failures >= 1)
+            eventually(lambda: lease._holding.kept.failures >= 1)
             end()
-        before = lease._kept.trusted_until
-        eventually(lambda: lease._kept.trusted_until > before)
+        before = lease._holding.kept.trusted_until
+        eventually(lambda: lease._holding.kept.trusted_until > before)
         lease.release()
 
 
@@ -565,7 +565,7 @@ def test_a_client_is_whole_after_every_error(tmp_path: Path) -> None:
     """No mutex stays locked, no transaction open: another client writes at once."""
     path = tmp_path / "locks.db"
     with Holdfast(url_of(path), settings=QUICK) as locks, Holdfast(url_of(path)) as other:
-        real = locks._store._database._connection
+        real = locks._engine.store.sessions.database._connection
 
         class Failing:
             """A connection that fails at the n-th statement."""
@@ -590,13 +590,13 @@ def test_a_client_is_whole_after_every_error(tmp_path: Path) -> None:
 
         holder = other.acquire("nightly", owner="holder")
         for fail_at in range(1, 12):
-            locks._store._database._connection = Failing(fail_at)
+            locks._engine.store.sessions.database._connection = Failing(fail_at)
             with suppress(HoldfastError):
                 locks.acquire("nightly", timeout=0)
-            locks._store._database._connection = Failing(fail_at)
+            locks._engine.store.sessions.database._connection = Failing(fail_at)
             with suppress(HoldfastError):
                 locks.acquire("nightly", timeout=0.01)
-            locks._store._database._connection = real
+            locks._engine.store.sessions.database._connection = real
             assert not real.in_transaction
             with other.hold("another", timeout=0):
                 pass

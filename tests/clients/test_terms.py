@@ -159,8 +159,8 @@ def test_an_upgrade_is_refused_with_an_explanation(stage: Stage) -> None:
 
 def test_a_shared_lease_is_renewed_and_cannot_be_fenced(stage: Stage) -> None:
     lease = stage.call(stage.locks.acquire, "table", mode="shared", ttl=5)
-    before = lease._kept.trusted_until
-    eventually(lambda: lease._kept.trusted_until > before)
+    before = lease._holding.kept.trusted_until
+    eventually(lambda: lease._holding.kept.trusted_until > before)
     with pytest.raises(SettingsError, match="only an exclusive lease"):
         stage.call(lease.fence, object())
     stage.call(lease.release)

@@ -158,7 +158,7 @@ def test_without_signals_a_waiter_is_served_at_its_next_heartbeat(stage: Stage) 
     """P8: signals make it fast; it is true without them."""
     one, two = stage.client(), stage.client()
     for client in (one, two):
-        client._store.listen(lambda _: None)
+        client._engine.store.listen(lambda _: None)
     lease = stage.call(one.acquire, "nightly", ttl=1000)
     waiting = stage.actor("waiter").start(two.acquire, "nightly", ttl=1000)
     stage.until_waiting("nightly", 1)
@@ -173,14 +173,14 @@ def test_who_gives_up_after_trouble_leaves_no_ticket(stage: Stage, monkeypatch: 
         raise StoreUnavailable("away")
 
     behind, holder = stage.actor("behind"), stage.actor("holder")
-    lease = stage.call(stage.locks.acquire, "mine")
+    lease = stage.call(stage.locks.acquire, "mine", owner="ann")
     waiting = behind.start(stage.locks.acquire, "mine")
     stage.until_waiting("mine", 1)
     _lease = holder.call(stage.locks.acquire, "theirs")
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.stores.sql.deadlock.Tables.states", fail)
+        patch.setattr("holdfast.stores.sql.rules.circles.Tables.states", fail)
         with pytest.raises((LockTimeout, OutcomeUnknown)):
-            stage.call(stage.locks.acquire, "theirs", timeout=0.3)
+            stage.call(stage.locks.acquire, "theirs", timeout=0.3, owner="ann")
     assert stage.waiting("theirs") == 0
     stage.call(lease.release)
     waiting.result(PATIENCE)

@@ -15,12 +15,12 @@ from itertools import pairwise
 from typing import Any
 
 from holdfast import Settings, errors
+from holdfast.client.calendar import calendar
+from holdfast.client.ticks import Await, Begin, Cease, Job, Result, Timekeeper
 from holdfast.core.cluster import InspectWork, WorkView
 from holdfast.core.data import data, replace
 from holdfast.core.plans import Abandoned, Wait
 from holdfast.core.requests import Client, Renew, RenewLease, Request
-from holdfast.scheduling.calendar import calendar
-from holdfast.scheduling.ticking import Await, Begin, Cease, Job, Result, Timekeeper
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
 

@@ -72,18 +72,18 @@ def mysql_stores(
 
     def at_rest(store: Store) -> Store:
         assert isinstance(store, MySQLStore)
-        bell: Any = store._signals
-        hang_up_bell = bell.hang_up_bell
+        bell: Any = store.signals
+        be_reachable = bell.be_reachable
         listeners.append(bell)
 
         def hang_up_and_rest() -> None:
             if bell._ready.is_set():
                 return
-            hang_up_bell()
+            be_reachable()
             with mutex:
                 eventually(lambda: _sleeps(mariadb_database[1], listeners), "a listener that sleeps")
 
-        bell.hang_up_bell = hang_up_and_rest
+        bell.be_reachable = hang_up_and_rest
         return way(store)
 
     yield from stores_of(mariadb_locks, at_rest)
@@ -113,7 +113,7 @@ def mysql_sessions(mysql_store: MySQLStore) -> Iterator[Callable[[], MySQLSessio
     sessions: list[MySQLSession] = []
 
     def connect() -> MySQLSession:
-        sessions.append(mysql_store._new_session())
+        sessions.append(mysql_store.source.new_session())
         return sessions[-1]
 
     yield connect

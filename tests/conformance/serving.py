@@ -13,15 +13,15 @@ from holdfast.server import Limits, ServerSettings
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, StoreOptions
 from holdfast.testing.conformance import CLIENT, Asker, MakeStore, StoreConformance
-from holdfast.testing.conformance.addressing import Addressing
-from holdfast.testing.conformance.admitting import WANTED
-from holdfast.testing.conformance.being import Being
-from holdfast.testing.conformance.calling import Calling
-from holdfast.testing.conformance.claiming import Claiming
-from holdfast.testing.conformance.handing_over import HandingOver
-from holdfast.testing.conformance.operating import Operating
-from holdfast.testing.conformance.signalling import Signalling
-from holdfast.testing.serving import ServerThread, settled
+from holdfast.testing.conformance.access_tokens import WANTED
+from holdfast.testing.conformance.addresses import Addresses
+from holdfast.testing.conformance.calls import Calls
+from holdfast.testing.conformance.claims import Claims
+from holdfast.testing.conformance.handovers import Handovers
+from holdfast.testing.conformance.operations import Operations
+from holdfast.testing.conformance.signals import Signals
+from holdfast.testing.conformance.traits import TraitsAndClients
+from holdfast.testing.server import ServerThread, settled
 
 
 class ServedConformance(StoreConformance):
@@ -37,7 +37,7 @@ class ServedConformance(StoreConformance):
         assert self._listed(ask, now=101.0) == [kept]
 
 
-class ServedByADatabase(HandingOver, Operating, Claiming, Signalling, Addressing, Calling, Being):
+class ServedByADatabase(Handovers, Operations, Claims, Signals, Addresses, Calls, TraitsAndClients):
     """What of the suite has to do with how a server and a database tell each other and their clients.
 
     All of it is put to servers over memory and SQLite, and to each database directly.

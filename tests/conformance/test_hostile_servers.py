@@ -21,17 +21,17 @@ from holdfast.core.family import Terms
 from holdfast.core.requests import Acquire, Busy, Granted, Release, Signal
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, StoreOptions
-from holdfast.stores.mysql import pinning as pinning_mysql
-from holdfast.stores.postgres import pinning as pinning_postgres
+from holdfast.stores.mysql import variables as pinning_mysql
+from holdfast.stores.postgres import variables as pinning_postgres
 from holdfast.stores.postgres.session import channel_of, notification
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT, MakeStore, StoreConformance
-from holdfast.testing.conformance.acquiring import Acquiring
-from holdfast.testing.conformance.being import Being
-from holdfast.testing.conformance.handing_over import HandingOver
-from holdfast.testing.conformance.naming import Naming
-from holdfast.testing.conformance.permitting import Permitting
-from holdfast.testing.conformance.racing import Racing
-from holdfast.testing.conformance.renewing import Renewing
+from holdfast.testing.conformance.grants import Grants
+from holdfast.testing.conformance.handovers import Handovers
+from holdfast.testing.conformance.names import Names
+from holdfast.testing.conformance.races import Races
+from holdfast.testing.conformance.renewals import Renewals
+from holdfast.testing.conformance.semaphores import Semaphores
+from holdfast.testing.conformance.traits import TraitsAndClients
 from tests.conformance.conftest import stores_of
 from tests.servers import PgBouncer
 from tests.servers.fixtures import EMPTY, require, wait_for_requests, with_tables
@@ -42,7 +42,7 @@ from tests.servers.postgres import ADMIN as POSTGRES_ADMIN
 NAME = "schlüssel ß €"
 
 
-class Deciding(Acquiring, Renewing, HandingOver, Permitting, Naming, Racing, Being):
+class Deciding(Grants, Renewals, Handovers, Semaphores, Names, Races, TraitsAndClients):
     """What decides who holds what."""
 
     store = StoreConformance.store
@@ -276,8 +276,8 @@ def test_a_listener_behind_a_pooler_that_keeps_sessions_hears_every_name(
     store: Any = opened(pooler_of_sessions, stack)
     heard: queue.Queue[Signal] = queue.Queue()
     store.listen(heard.put)
-    store._signals.hang_up_bell()
-    assert store._signals._ready.wait(60)
+    store.signals.be_reachable()
+    assert store.signals._ready.wait(60)
     told = notification(CLIENT.instance, Signal("granted", NAME, "a-1"))
     postgres[2].execute("SELECT pg_notify(%s, %s)", (channel_of(CLIENT.instance), told["payload"]))
     assert heard.get(timeout=30).key == NAME
@@ -291,7 +291,7 @@ def test_every_session_on_postgresql_has_what_is_pinned(postgres_at: str, stack:
     wanted = pinning_postgres.pins(150000)
     names = ", ".join(f"'{name}'" for name in wanted)
     ask = f"SELECT name, current_setting(name) FROM pg_settings WHERE name IN ({names})"
-    found = dict(store.use(lambda session: session.script(ask)))
+    found = dict(store.sessions.use(lambda session: session.script(ask)))
     assert {name.decode(): value.decode() for name, value in found.items()} == wanted
 
 
@@ -300,7 +300,9 @@ def test_a_stronger_synchronous_commit_is_left_as_it_is(
 ) -> None:
     monkeypatch.setenv("PGOPTIONS", "-c synchronous_commit=remote_apply")
     store: Any = opened(postgres_at, stack)
-    assert store.use(lambda session: session.script("SHOW synchronous_commit")) == [(b"remote_apply",)]
+    assert store.sessions.use(lambda session: session.script("SHOW synchronous_commit")) == [
+        (b"remote_apply",)
+    ]
 
 
 def test_a_session_that_is_shared_keeps_nothing_of_ours(postgres_at: str, stack: list[Store]) -> None:
@@ -319,7 +321,7 @@ def test_every_session_on_mariadb_has_what_is_pinned(
     mariadb_at: str, stack: list[Store], listening: bool
 ) -> None:
     store: Any = opened(mariadb_at, stack)
-    session = store._new_listener(store._connect) if listening else store._new_session()
+    session = store.source.new_listener(store.source.connect) if listening else store.source.new_session()
     found = dict(session.script("SHOW SESSION VARIABLES"))
     bounds = (pinning_mysql.LISTENING if listening else pinning_mysql.BOUNDS)[pinning_mysql.MARIADB]
     pins = {**pinning_mysql.PINNED, **bounds, **pinning_mysql.IF_KNOWN}
@@ -378,7 +380,7 @@ def test_all_that_was_overridden_on_mariadb_is_told(mariadb_at: str, stack: list
 
 def test_switches_that_are_the_servers_own_are_left_and_not_told(mariadb_at: str, stack: list[Store]) -> None:
     store: Any = opened(mariadb_at, stack)
-    ((switches,),) = store.use(lambda session: session.script("SELECT @@session.optimizer_switch"))
+    ((switches,),) = store.sessions.use(lambda session: session.script("SELECT @@session.optimizer_switch"))
     assert set(SWITCHES.split(",")) < set(switches.split(","))
     assert told(store)["optimizer_switch"] == "materialization=off, holdfast uses materialization=on"
 

@@ -11,7 +11,7 @@ from holdfast.stores.base import StoreOptions
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.compare import compare
 from holdfast.testing.conformance import CLIENT
-from holdfast.testing.serving import ServerThread, settled
+from holdfast.testing.server import ServerThread, settled
 from tests.conformance.serving import settings
 from tests.extent import first
 

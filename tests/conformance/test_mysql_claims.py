@@ -27,6 +27,7 @@ from holdfast.core.data import replace
 from holdfast.core.requests import Client, Fence, Fenced, Inspect, Sweep
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
+from holdfast.stores.mysql.dialect import MySQLDialect
 from holdfast.stores.mysql.session import MySQLSession
 from holdfast.stores.mysql.store import MySQLStore
 from holdfast.testing.conformance import CLIENT
@@ -71,7 +72,7 @@ def status(session: MySQLSession, name: str) -> int:
 @pytest.fixture
 def general(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Have claims take the general way."""
-    return lambda: monkeypatch.setattr(MySQLStore, "_claim_fast", lambda *_: None)
+    return lambda: monkeypatch.setattr(MySQLDialect, "claim", lambda *_: None)
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def no_general(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("the general way was taken")
 
-    monkeypatch.setattr("holdfast.stores.sql.claiming.claim", refuse)
+    monkeypatch.setattr("holdfast.stores.sql.rules.claims.claim", refuse)
 
 
 @pytest.mark.parametrize("way", ["fast", "general"])
@@ -129,7 +130,7 @@ def test_the_fast_way_takes_what_there_is(mysql_store, no_general, blocks):
 
     MariaDB runs it as blocks, and MySQL, which has none, as single statements.
     """
-    mysql_store.use(lambda session: setattr(session, "_has_blocks", blocks))
+    mysql_store.sessions.use(lambda session: setattr(session, "_has_blocks", blocks))
     keys = ["job:a", "job:A", "job:é", "job:e", "job:🔒", "job: ", "job:", "job:it's", 'job:"\\%s;']
     join(mysql_store, "e-1", now=100.0)
     offer(mysql_store, *keys, now=101.0)

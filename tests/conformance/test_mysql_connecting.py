@@ -15,8 +15,8 @@ from holdfast import errors
 from holdfast.core.requests import Acquire, Granted, Inspect
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
-from holdfast.stores.mysql import calling, failing, from_engine, pinning
-from holdfast.stores.sql.session import Conflict, RowLocked
+from holdfast.stores.mysql import callers, failures, from_engine, variables
+from holdfast.stores.sql.transactions.session import Conflict, RowLocked
 from holdfast.testing.conformance import CLIENT
 from tests.servers.mariadb import MariaDBServer
 from tests.servers.proxy import Proxy
@@ -36,7 +36,7 @@ def test_a_session_is_set_up_to_wait_for_nothing_long(mysql_sessions):
 
 
 def test_a_listener_may_wait_but_the_server_forgets_one_that_does_not_ask_any_more(mysql_store):
-    listener = mysql_store._new_listener(mysql_store._connect)
+    listener = mysql_store.source.new_listener(mysql_store.source.connect)
     ((statement, idle),) = listener.script("SELECT @@max_statement_time, @@wait_timeout")
     assert (float(statement), idle) == (0.0, 60)
     listener.close()
@@ -58,8 +58,8 @@ def test_a_listener_may_wait_but_the_server_forgets_one_that_does_not_ask_any_mo
     ],
 )
 def test_a_caller_s_level_is_asked_for_by_what_the_server_knows(known, asked):
-    assert calling.id_and_level("SELECT store_id FROM t", known) == f"SELECT {asked} FROM t"
-    calling.check_level(("id",))
+    assert callers.id_and_level("SELECT store_id FROM t", known) == f"SELECT {asked} FROM t"
+    callers.check_level(("id",))
 
 
 def test_several_statements_are_one_round_trip_and_each_has_its_rows(mysql_sessions):
@@ -138,12 +138,12 @@ def test_an_answer_that_does_not_come_is_an_unknown_outcome(mariadb_locks):
         store = open_store(f"{proxy.through(mariadb_locks)}&request_timeout=3&signals=no", OPTIONS)
         store.open()
         store.execute(Acquire("k", "a-1", "a-1", 10.0, CLIENT))
-        session = store._pool.take()
+        session = store.sessions.pool.take()
         proxy.lose_answers()
         with pytest.raises(errors.OutcomeUnknown):
             session.fetch("now", {"now": None})
         assert not session.is_alive()
-        store._pool.discard(session)
+        store.sessions.pool.discard(session)
         store.close()
 
 
@@ -170,8 +170,8 @@ def test_a_statement_that_takes_too_long_was_not_applied(mysql_sessions):
     ],
 )  # fmt: skip
 def test_errors_by_number(number, kind):
-    assert type(failing.translate(number, "…")) in (kind, failing.Interrupted)
-    assert isinstance(failing.translate(number, "…"), kind)
+    assert type(failures.translate(number, "…")) in (kind, failures.Interrupted)
+    assert isinstance(failures.translate(number, "…"), kind)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_many_threads_share_few_connections(mariadb_locks):
     for thread in threads:
         thread.join()
     assert all(isinstance(answer, Granted) for answer in answers)
-    assert store._pool.open <= 2
+    assert store.sessions.pool.open <= 2
     store.close()
 
 
@@ -307,7 +307,10 @@ class MySQL8:
     def script(self, text):
         self.clock += 1
         if text.startswith("SET SESSION"):
-            for name, value in {**pinning.PINNED, **pinning.BOUNDS[pinning.MYSQL]}.items():
+            for name, value in {
+                **variables.PINNED,
+                **variables.BOUNDS[variables.MYSQL],
+            }.items():
                 known = {"ON": 1, "OFF": 0, "default": MYSQL_8["optimizer_switch"]}
                 self.values[name] = int(value) if value.isdigit() else known.get(value, value)
             self.values.update(transaction_isolation="READ-COMMITTED", transaction_read_only=0)
@@ -327,5 +330,5 @@ class MySQL8:
     ],
 )
 def test_of_what_mysql_has_by_itself_nothing_is_told(otherwise):
-    settings = pinning.text(pinning.MYSQL, "app")
-    assert set(pinning.overridden(MySQL8(otherwise), pinning.MYSQL, settings)) == set(otherwise)
+    settings = variables.text(variables.MYSQL, "app")
+    assert set(variables.overridden(MySQL8(otherwise), variables.MYSQL, settings)) == set(otherwise)

@@ -44,7 +44,7 @@ def test_a_refusal_names_both_nodes() -> None:
 
 
 def test_a_server_that_is_in_no_cluster_is_not_looked_at_again(mysql_store: MySQLStore) -> None:
-    assert mysql_store._node == ""
-    session = mysql_store._new_session()
+    assert mysql_store.source.node == ""
+    session = mysql_store.source.new_session()
     assert session.valid_until == float("inf")
     session.close()

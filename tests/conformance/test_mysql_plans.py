@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
+from holdfast.stores.mysql.schema import SQL, named
 from holdfast.stores.mysql.session import MySQLSession
-from holdfast.stores.mysql.store import SQL
-from holdfast.stores.postgres.store import SQL as POSTGRES
+from holdfast.stores.postgres.schema import SQL as POSTGRES
 from holdfast.testing.conformance import CLIENT
 
 STATEMENTS = dict(SQL)
@@ -94,9 +94,9 @@ ALL = {"list_access", "count_work"}  # all there are is what it is for
 def big(mariadb_database: tuple) -> Iterator[MySQLSession]:
     store = open_store(f"{mariadb_database[0]}&prefix={PREFIX}", StoreOptions(CLIENT))
     store.open()
-    session = store._new_session()
+    session = store.source.new_session()
     session.script("SET SESSION max_statement_time = 0")
-    session.script(store.named(FILL.strip()))
+    session.script(named(FILL.strip(), store.server))
     session.script("SELECT group_concat(hex('key-1')) INTO @holdfast_never")
     session.script("SET @holdfast_due = '0', @holdfast_idle = '1', @holdfast_now = 1, @holdfast_known = 0")
     session.script(

@@ -24,7 +24,7 @@ from holdfast.core.requests import (
 )
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.stores.mysql.session import MySQLSession, Statement
-from holdfast.stores.sql.session import Batch, RowLocked, Transaction
+from holdfast.stores.sql.transactions.session import Batch, RowLocked, Transaction
 from holdfast.testing.conformance import CLIENT
 from tests.servers.mariadb import MariaDBServer
 
@@ -282,8 +282,8 @@ def test_a_row_that_is_made_between_locking_and_reading_is_locked_after_all(mysq
             assert theirs.fetch("acquire_new", parameters("b-1"))
             return [*before, *ours.send(batch[-1:])]
 
-    run = Transaction(Slow(), create=True)
-    assert run.lock("k", "a-1", None)[4] == "b-1"
+    run = Transaction(Slow(), "", create=True)
+    assert run.lock("k", "a-1", None).lock.owner == "b-1"
     with pytest.raises(RowLocked):
         theirs.send([("begin", {}), ("lock_row", {"key": "k"})])
     ours.roll_back()
@@ -313,7 +313,7 @@ def test_what_the_server_rolled_back_because_of_somebody_else_is_tried_again(mys
             session.script("SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213")
         return "done"
 
-    assert mysql_store.use(work) == "done"
+    assert mysql_store.sessions.use(work) == "done"
     assert len(tries) == 2
 
 
@@ -410,7 +410,7 @@ ENDED = "KILL CONNECTION_ID()"
 
 def let_the_second_fail(store, failure: str) -> None:
     """Have the statement fail that goes along with the one that takes a lock, in the same text."""
-    store._statements["acquire_new"] = Statement(failure)
+    store.source.statements["acquire_new"] = Statement(failure)
 
 
 @pytest.mark.parametrize(
@@ -421,7 +421,7 @@ def let_the_second_fail(store, failure: str) -> None:
 def test_who_has_the_lock_is_told_so_whatever_becomes_of_the_statement_behind(mysql_store, failure):
     """P6: each of the two commits by itself, so the error of the second says nothing about the first."""
     before = free(mysql_store)
-    mysql_store._used.clear()  # as in a client that has not used the key yet
+    mysql_store.dialect._used.clear()  # as in a client that has not used the key yet
     let_the_second_fail(mysql_store, failure)
     granted = take(mysql_store, attempt="a-2")
     assert granted.token > before
@@ -432,7 +432,7 @@ def test_who_has_the_lock_is_told_so_whatever_becomes_of_the_statement_behind(my
 @pytest.mark.parametrize("failure", [LOCKED, INTERRUPTED], ids=["locked", "interrupted"])
 def test_a_hidden_token_can_still_be_asked_for_behind_an_error(mysql_store, failure):
     before = free(mysql_store)
-    mysql_store._used.clear()
+    mysql_store.dialect._used.clear()
     let_the_second_fail(mysql_store, failure)
     granted = take(mysql_store, attempt="a-2")
     assert granted.token > before
@@ -443,7 +443,7 @@ def test_a_hidden_token_can_still_be_asked_for_behind_an_error(mysql_store, fail
 def test_a_hidden_token_that_was_taken_before_an_error_is_not_called_not_taken(mysql_store):
     """The line has been given up with a server that is read-only, and nobody can be asked any more."""
     free(mysql_store)
-    mysql_store._used.clear()
+    mysql_store.dialect._used.clear()
     let_the_second_fail(mysql_store, READ_ONLY)
     with pytest.raises(OutcomeUnknown):
         take(mysql_store, attempt="a-2")

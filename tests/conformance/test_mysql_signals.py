@@ -16,10 +16,10 @@ from holdfast.core.family import Outcome, Terms
 from holdfast.core.requests import Acquire, Break, Client, Granted, Queued, Release, Signal
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
-from holdfast.stores.mysql.failing import Interrupted
+from holdfast.stores.mysql.failures import Interrupted
 from holdfast.stores.mysql.session import MySQLSession, Statement
 from holdfast.stores.mysql.signals import Doorbell
-from holdfast.stores.sql.session import Conflict
+from holdfast.stores.sql.transactions.session import Conflict
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT
 
 SOON = 10.0  # seconds; what a signal has not told is found after twenty
@@ -117,9 +117,9 @@ def test_a_broken_lease_and_a_new_head_are_told_with_what_they_need(stores):
     assert set(told) == {("lost", "a-1"), ("granted", "b-1"), ("head", "c-1")}
     assert told["head", "c-1"] == pytest.approx(4.0, abs=0.1)
     deadline = time.monotonic() + SOON
-    while mine._fetch("signals", instance=OTHER_CLIENT.instance) and time.monotonic() < deadline:
+    while mine.sessions.fetch("signals", instance=OTHER_CLIENT.instance) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert mine._fetch("signals", instance=OTHER_CLIENT.instance) == []
+    assert mine.sessions.fetch("signals", instance=OTHER_CLIENT.instance) == []
 
 
 def ask_for(store, client: Client, attempt: str, terms: Terms, *, wait: bool = False):
@@ -210,7 +210,7 @@ def test_nothing_is_written_for_somebody_who_does_not_listen(stores):
     (mine, _), (other, _) = stores(CLIENT), stores(OTHER_CLIENT)
     ask(other, OTHER_CLIENT, "a-1")
     mine.execute(Break("k", "olga", "stuck"))
-    assert mine._fetch("signals", instance=OTHER_CLIENT.instance) == []
+    assert mine.sessions.fetch("signals", instance=OTHER_CLIENT.instance) == []
 
 
 def test_one_dead_listener_does_not_keep_others_from_being_woken(stores):
@@ -288,14 +288,14 @@ def test_a_listener_that_is_in_somebodys_way_keeps_its_line(stores, mariadb_serv
     (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
     other.be_reachable()
     before = listener_of(mariadb_server, OTHER_CLIENT)
-    statements = other._statements
+    statements = other.source.statements
     healthy, statements[name] = statements[name], (failing := Failing("SELECT 1"))
     with caplog.at_level(logging.WARNING, "holdfast"):
         deadline = time.monotonic() + SOON
         while failing.asked < 3:
             assert time.monotonic() < deadline
             with contextlib.suppress(errors.StoreError):
-                mine._fetch("wake", instance=OTHER_CLIENT.instance)
+                mine.sessions.fetch("wake", instance=OTHER_CLIENT.instance)
             time.sleep(0.01)
         statements[name] = healthy
         token = ask(mine, CLIENT, "a-1").token
@@ -329,7 +329,7 @@ def test_listeners_do_not_come_back_all_at_one_moment(caplog):
         bell = Doorbell(refuse, "i-1", lambda _: None)
         bell.listen(lambda _: None)
         bell._stop = stop = Pauses()
-        bell.hang_up_bell()
+        bell.be_reachable()
         bell._thread.join(SOON)
         return stop.seen
 
@@ -360,7 +360,7 @@ def test_who_is_interrupted_while_the_listener_starts_has_one_the_next_time(stor
         with pytest.raises(KeyboardInterrupt):
             other.be_reachable()
     other.be_reachable()
-    assert other._signals._ready.is_set()
+    assert other.signals._ready.is_set()
     deadline = time.monotonic() + SOON
     while len(listening_threads()) != 1:
         assert time.monotonic() < deadline

@@ -24,7 +24,8 @@ from holdfast.core.cluster import (
 from holdfast.core.requests import Acquire, Break, Fence, Release
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
-from holdfast.stores.postgres import pinning
+from holdfast.stores.postgres import variables
+from holdfast.stores.postgres.dialect import PostgresDialect
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sql.options import split_url
 from holdfast.testing.conformance import CLIENT
@@ -39,8 +40,8 @@ def store(
 ) -> Iterator[PostgresStore]:
     """A store with an instance of capacity 4; by the fast path, and by the rules alone."""
     if request.param == "general":
-        monkeypatch.setattr(PostgresStore, "_claim_fast", lambda *_: None)
-    monkeypatch.setitem(pinning.PINNED, "lock_timeout", "60s")
+        monkeypatch.setattr(PostgresDialect, "claim", lambda *_: None)
+    monkeypatch.setitem(variables.PINNED, "lock_timeout", "60s")
     store = open_store(f"{postgres_locks}&request_timeout=60", StoreOptions(CLIENT))
     assert isinstance(store, PostgresStore)
     store.open()

@@ -6,12 +6,14 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 
+import psycopg
 import pytest
 
 from holdfast import errors
 from holdfast.core.requests import Acquire, Granted
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, StoreOptions
+from holdfast.stores.postgres.session import PostgresSession
 from holdfast.testing.conformance import CLIENT, Asker
 from tests.e2e.support import holdfast
 from tests.servers import PostgresServer
@@ -82,3 +84,24 @@ def test_what_cannot_work_is_said_when_the_tables_are_made_and_by_the_doctor(lat
 
 def test_nothing_is_said_of_a_database_in_utf8(postgres_url: str) -> None:
     assert "encoding" not in holdfast("schema", "apply", postgres_url).stderr
+
+
+def test_a_connection_that_is_cut_as_soon_as_it_is_made_says_that_the_store_is_unavailable(
+    postgres_locks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was asked yet, so it is tried again: an error of the driver's would end the caller."""
+
+    reads = iter(["UTF8"])
+
+    def closed(_: PostgresSession) -> str:
+        for encoding in reads:  # when the session is made
+            return encoding
+        raise psycopg.OperationalError("the connection is closed")
+
+    store = open_store(postgres_locks, StoreOptions(CLIENT))
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresSession, "encoding", property(closed))
+        with pytest.raises(errors.StoreUnavailable, match="the connection is closed"):
+            store.open()
+    store.open()
+    store.close()

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.stores.postgres import pinning
+from holdfast.stores.postgres import variables
+from holdfast.stores.postgres.schema import SQL
 from holdfast.stores.postgres.session import Statement
-from holdfast.stores.postgres.store import SQL
 
 ROWS = 1_000_000
 CONTROL = {"begin", "commit", "commit_lazily", "rollback", "notify", "now", "schema_version", "store_id"}
@@ -131,7 +131,7 @@ def connection(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
         pass
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         # Filling takes long, and the server may be vacuuming what was filled when it is analysed.
-        connection.execute(pinning.setting(connection.info.server_version, "false").encode())
+        connection.execute(variables.setting(connection.info.server_version, "false").encode())
         connection.execute("SET lock_timeout = '60s'; SET statement_timeout = '60s'")
         yield connection
 

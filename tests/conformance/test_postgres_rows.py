@@ -36,11 +36,11 @@ from holdfast.core.requests import (
 )
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, StoreOptions
-from holdfast.stores.postgres import pinning
+from holdfast.stores.postgres import variables
 from holdfast.stores.postgres.session import END, PostgresSession
 from holdfast.stores.sql.options import split_url
-from holdfast.stores.sql.run import Row
-from holdfast.stores.sql.session import Batch, RowLocked
+from holdfast.stores.sql.rules.columns import Row
+from holdfast.stores.sql.transactions.session import Batch, RowLocked
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT
 from tests.servers import PostgresServer, Proxy
 
@@ -50,8 +50,8 @@ KEY = "nightly"
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests that wait for a row as long as a test takes to arrange it, on however busy a machine."""
-    monkeypatch.setitem(pinning.PINNED, "lock_timeout", "60s")
-    monkeypatch.setitem(pinning.PINNED, "statement_timeout", "60s")
+    monkeypatch.setitem(variables.PINNED, "lock_timeout", "60s")
+    monkeypatch.setitem(variables.PINNED, "statement_timeout", "60s")
 
 
 @pytest.fixture
@@ -313,7 +313,7 @@ def test_what_the_server_rolled_back_because_of_somebody_else_is_tried_again(sto
             session.script("DO $$ BEGIN RAISE SQLSTATE '40P01'; END $$")
         return "done"
 
-    assert store.use(work) == "done"
+    assert store.sessions.use(work) == "done"
     assert len(tries) == 2
 
 

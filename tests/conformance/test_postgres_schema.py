@@ -15,9 +15,10 @@ from holdfast import errors
 from holdfast.core.requests import Acquire, Break, Granted, History, Sweep
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
-from holdfast.stores.postgres import partitions, schema
-from holdfast.stores.postgres.partitions import WEEK
+from holdfast.stores.postgres import schema
+from holdfast.stores.postgres.schema import SCHEMA
 from holdfast.stores.sql.options import ServerOptions
+from holdfast.stores.sql.schema import WEEK
 from holdfast.testing.conformance import CLIENT
 from tests.clients.support import eventually
 
@@ -85,7 +86,7 @@ def test_with_the_tables_in_place_nobody_waits(store, somebody_applies, postgres
 
 
 def test_an_unknown_version_is_left_alone(store, postgres_url):
-    store.use(lambda session: session.script("UPDATE holdfast_meta SET version = 7"))
+    store.sessions.use(lambda session: session.script("UPDATE holdfast_meta SET version = 7"))
     with pytest.raises(errors.SchemaMismatch, match="version 7"):
         store.open()
     with pytest.raises(errors.SchemaMismatch, match="version 7"):
@@ -104,7 +105,7 @@ def test_a_prefix_and_a_schema_keep_locks_apart(postgres_url, store):
         other.execute(Sweep())
         other.execute(Break("k", "olga", "stuck"))
         assert [event.kind for event in other.execute(History("k"))] == ["broken"]
-        assert other.tables().drop() == len(schema.TABLES)
+        assert other.tables().drop() == len(SCHEMA.tables)
         assert other.tables().drop() == 0
         assert other.tables().held() == 0
         assert "no holdfast tables" in other.tables().status()
@@ -115,8 +116,8 @@ def test_a_prefix_and_a_schema_keep_locks_apart(postgres_url, store):
 def test_the_script_makes_what_apply_makes(postgres_url):
     store: Any = open_store(f"{postgres_url}?signals=no", OPTIONS)
     text = store.tables().script()
-    assert "holdfast_" not in schema.script(ServerOptions(prefix="mine_"))
-    store.use(lambda session: session.script(text))
+    assert "holdfast_" not in SCHEMA.script(ServerOptions(prefix="mine_"))
+    store.sessions.use(lambda session: session.script(text))
     store.open()
     store.close()
 
@@ -127,37 +128,40 @@ def test_weeks_are_made_ahead_and_dropped_when_they_are_over(store):
     now = week * WEEK + 5
 
     def keep(now: int, forget_before: int) -> list[int]:
-        store.use(lambda session: partitions.keep(session, store.server, now, forget_before))
-        weeks: list[int] = store.use(lambda session: partitions.weeks(session, store.server))
+        store.sessions.use(lambda session: SCHEMA.keep_weeks(session, store.server, now, forget_before))
+        weeks: list[int] = store.sessions.use(lambda session: SCHEMA.weeks(session, store.server))
         return weeks
 
     event = {"key": "k", "kind": "granted", "token": 1, "owner": None, "by": None, "reason": None}
     assert keep(now, 0) == [week, week + 1, week + 2]
     assert keep(now, 0) == [week, week + 1, week + 2]
     for number, at in enumerate([5, now, now + WEEK, now + 9 * WEEK]):
-        store._fetch("write_event", number=number, at=at, **event)
+        store.sessions.fetch("write_event", number=number, at=at, **event)
     assert keep(now + 2 * WEEK, 0) == [week + n for n in range(5)]
     assert keep(now + 2 * WEEK, (week + 1) * WEEK) == [week + n for n in range(1, 5)]
-    assert [row[0] for row in store._fetch("history", key="k", limit=10)] == [3, 2, 0]
-    assert len(store._fetch("delete_history", before=now + 20 * WEEK, limit=10)) == 2  # of no week
-    assert [row[0] for row in store._fetch("history", key="k", limit=10)] == [2]
+    assert [row[0] for row in store.sessions.fetch("history", key="k", limit=10)] == [3, 2, 0]
+    assert len(store.sessions.fetch("delete_history", before=now + 20 * WEEK, limit=10)) == 2  # of no week
+    assert [row[0] for row in store.sessions.fetch("history", key="k", limit=10)] == [2]
 
 
 def test_a_week_that_has_events_in_the_rest_already_goes_without_a_partition(store):
     week = 3000
     event = {"key": "k", "kind": "granted", "token": 1, "owner": None, "by": None, "reason": None}
-    store._fetch("write_event", number=1, at=week * WEEK + 5, **event)
-    store.use(lambda session: partitions.keep(session, store.server, week * WEEK, 0))
-    assert store.use(lambda session: partitions.weeks(session, store.server)) == [week + 1, week + 2]
-    assert len(store._fetch("history", key="k", limit=10)) == 1
+    store.sessions.fetch("write_event", number=1, at=week * WEEK + 5, **event)
+    store.sessions.use(lambda session: SCHEMA.keep_weeks(session, store.server, week * WEEK, 0))
+    assert store.sessions.use(lambda session: SCHEMA.weeks(session, store.server)) == [
+        week + 1,
+        week + 2,
+    ]
+    assert len(store.sessions.fetch("history", key="k", limit=10)) == 1
 
 
 def test_a_sweep_makes_partitions_and_events_go_there(store):
     store.execute(Sweep())
-    assert len(store.use(lambda session: partitions.weeks(session, store.server))) == 3
+    assert len(store.sessions.use(lambda session: SCHEMA.weeks(session, store.server))) == 3
     store.execute(Acquire("k", "a-1", "a-1", 10.0, CLIENT))
     store.execute(Break("k", "olga", "stuck"))
-    rest = store.use(lambda session: session.script("SELECT count(*) FROM holdfast_history_rest"))
+    rest = store.sessions.use(lambda session: session.script("SELECT count(*) FROM holdfast_history_rest"))
     assert rest == [(b"0",)]
     assert [event.kind for event in store.execute(History("k"))] == ["broken"]
 
@@ -175,7 +179,7 @@ def test_whoever_may_not_change_tables_can_still_lock_and_sweep(store, postgres_
         assert isinstance(theirs.execute(Acquire("k", "a-1", "a-1", 10.0, CLIENT)), Granted)
         theirs.execute(Break("k", "olga", "stuck"))
         theirs.execute(Sweep())
-        assert theirs.use(lambda session: partitions.weeks(session, store.server)) == []
+        assert theirs.sessions.use(lambda session: SCHEMA.weeks(session, store.server)) == []
         theirs.close()
     finally:
         postgres_server.execute("DROP OWNED BY worker", database)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.stores.mysql import pinning as mysql
-from holdfast.stores.postgres import pinning as postgres
+from holdfast.stores.mysql import variables as mysql
+from holdfast.stores.postgres import variables as postgres
 from tests.servers import MariaDBServer, PostgresServer
 
 PAGE = Path(__file__).parents[2] / "docs/decisions/0034-what-a-session-is-set-to.md"

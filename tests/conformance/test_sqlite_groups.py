@@ -64,7 +64,7 @@ def keys(store: SQLiteStore) -> list[str]:
 
 def test_a_group_is_committed_once(store: SQLiteStore) -> None:
     said: list[str] = []
-    connection = store._database._connection
+    connection = store.sessions.database._connection
     assert connection is not None
     group: list[Request[object]] = [wants("k1"), wants("k2"), wants("k1", "b-1", wait=True), Inspect("k1")]
     connection.set_trace_callback(said.append)
@@ -78,7 +78,7 @@ def test_a_group_is_committed_once(store: SQLiteStore) -> None:
 def test_what_is_one_statement_by_itself_is_one_in_a_group(store: SQLiteStore) -> None:
     """Or else a group would not be as fast as it can be."""
     said: list[str] = []
-    connection = store._database._connection
+    connection = store.sessions.database._connection
     assert connection is not None
     connection.set_trace_callback(said.append)
     answers = store.execute_many([wants("k1"), wants("k2")])
@@ -119,7 +119,7 @@ def test_of_a_request_that_fails_nothing_is_left(store: SQLiteStore, change) -> 
     change("DROP TRIGGER refuses")
     ask = Asker(store)
     assert [ask.look(now=None, key=key).waiting for key in ("k1", "bad")] == [1, 0]
-    assert store._fetch("queue_head", key="bad") == []
+    assert store.sessions.fetch("queue_head", key="bad") == []
 
 
 def test_whoever_a_failed_request_would_have_told_is_not_told(store: SQLiteStore, change) -> None:
@@ -154,7 +154,7 @@ def test_if_the_commit_fails_everything_has_failed_and_nobody_is_told(store: SQL
     token = ask.take("a-1", now=None, key="k1").token
     store.execute(wants("k1", "b-1", wait=True))
     change(FAILS_TO_COMMIT)
-    connection = store._database._connection
+    connection = store.sessions.database._connection
     assert connection is not None
     connection.execute("PRAGMA foreign_keys = on")
     answers = store.execute_many([Release("k1", "a-1", token), wants("bad"), wants("k2")])
@@ -193,7 +193,9 @@ def test_an_interrupt_leaves_nothing_of_a_group(store: SQLiteStore, tmp_path: Pa
 
             return interrupt
 
-    store._answer = Interrupting({Acquire: store._acquire})
+        get = dict.__getitem__
+
+    store._answers = Interrupting({Acquire: store._answers[Acquire]})
     with pytest.raises(KeyboardInterrupt):
         store.execute_many([wants("k1"), wants("k1", "b-1", wait=True), Inspect("k1"), wants("k2")])
     other = SQLiteStore(tmp_path / "locks.db", StoreOptions(OTHER_CLIENT), busy_timeout=0.1)

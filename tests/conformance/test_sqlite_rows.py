@@ -11,7 +11,7 @@ from holdfast.core.family import Terms
 from holdfast.stores.base import StoreOptions
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.conformance import CLIENT
-from holdfast.testing.conformance.asking import KEY, OPERATION, SHARED, Asker, permits
+from holdfast.testing.conformance.asker import KEY, OPERATION, SHARED, Asker, permits
 
 
 @pytest.fixture

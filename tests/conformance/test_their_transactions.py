@@ -37,9 +37,9 @@ from holdfast.core.requests import (
 from holdfast.errors import SettingsError, StoreUnavailable
 from holdfast.stores import _BUILT_IN, open_store
 from holdfast.stores.base import Store, StoreOptions
-from holdfast.stores.sql import holds
 from holdfast.stores.sql.options import split_url
-from holdfast.stores.sqlite import glancing
+from holdfast.stores.sql.rules import holds
+from holdfast.stores.sqlite import glance
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT
 
 KEY = "nightly"
@@ -214,7 +214,7 @@ def test_a_try_that_is_too_late_by_a_moment_leaves_nothing_locked(postgres, stor
     """Between the look and the lock somebody else has taken it."""
     first = take(store, "x-1").token
     store.execute(Release(KEY, "x-1", first))
-    foresee = type(store).foresee
+    foresee = type(store.dialect).foresee
     tokens: list[int] = []
 
     def slow(*arguments: Any) -> Any:
@@ -222,7 +222,7 @@ def test_a_try_that_is_too_late_by_a_moment_leaves_nothing_locked(postgres, stor
         tokens.append(take(store, "a-1").token)
         return seen
 
-    monkeypatch.setattr(type(store), "foresee", slow)
+    monkeypatch.setattr(type(store.dialect), "foresee", slow)
     assert isinstance(take_within(store, connection, "b-1"), Busy)
     assert renew(store, "a-1", tokens[0]) == "renewed"
 
@@ -234,7 +234,7 @@ def test_what_is_too_late_by_a_moment_says_so_where_its_lock_stays(
 ):
     """InnoDB and SQLite unlock nothing before the transaction ends. So the caller has to hear of it."""
     first = take(store, "x-1").token
-    foresee = type(store).foresee
+    foresee = type(store.dialect).foresee
     if what == "acquire":
         store.execute(Release(KEY, "x-1", first))
 
@@ -245,7 +245,7 @@ def test_what_is_too_late_by_a_moment_says_so_where_its_lock_stays(
         take(store, "a-1")
         return seen
 
-    monkeypatch.setattr(type(store), "foresee", slow)
+    monkeypatch.setattr(type(store.dialect), "foresee", slow)
     late = Release(KEY, "x-1", first) if what == "release" else Acquire(KEY, "b-1", "b-1", 60.0, CLIENT)
     with pytest.raises(StoreUnavailable, match="roll back"):
         store.execute_within(connection, late)
@@ -260,7 +260,7 @@ def test_what_is_refused_after_another_transaction_leaves_nothing_locked(
     with closing(at_all_levels.connect()) as other:
         assert isinstance(take_within(store, other, "a-2", owner="a"), Granted)
 
-        write_at_once = glancing._write_at_once
+        write_at_once = glance._write_at_once
 
         def write_in_vain(theirs: Any) -> None:
             try:
@@ -268,8 +268,8 @@ def test_what_is_refused_after_another_transaction_leaves_nothing_locked(
             finally:
                 other.rollback()
 
-        monkeypatch.setattr(glancing, "_write_at_once", write_in_vain)
-        monkeypatch.setattr(type(store), "wait_for_row", lambda *_: other.rollback())
+        monkeypatch.setattr(glance, "_write_at_once", write_in_vain)
+        monkeypatch.setattr(type(store.dialect), "wait_for_row", lambda *_: other.rollback())
         if what == "acquire":
             assert isinstance(take_within(store, connection, "b-1"), Busy)
         else:
@@ -288,13 +288,13 @@ def test_who_becomes_the_writer_of_the_file_while_it_is_looked_at_is_told(tmp_pa
     ):
         store.open()
         assert isinstance(take_within(store, other, "a-1"), Granted)
-        write_at_once = glancing._write_at_once
+        write_at_once = glance._write_at_once
 
         def write_later(theirs: Any) -> None:
             other.commit()
             write_at_once(theirs)
 
-        monkeypatch.setattr(glancing, "_write_at_once", write_later)
+        monkeypatch.setattr(glance, "_write_at_once", write_later)
         with pytest.raises(StoreUnavailable, match="roll back"):
             take_within(store, connection, "b-1")
         connection.rollback()

@@ -9,10 +9,9 @@ from contextlib import closing
 
 import pytest
 
-from holdfast.cli.columns import fitted
 from holdfast.cli.instances import LAYOUT, bar
-from holdfast.cli.output import width_of
-from holdfast.cli.workview import LAYOUT as WORK_LAYOUT
+from holdfast.cli.output import fitted, width_of
+from holdfast.cli.work_view import LAYOUT as WORK_LAYOUT
 from tests.e2e.fleet import fleet_at
 from tests.e2e.serving import served
 from tests.e2e.support import holdfast, output

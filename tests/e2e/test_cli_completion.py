@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from holdfast.cli import make_parser
-from holdfast.cli.completing import SHELLS
-from holdfast.cli.splitting import commands_of
+from holdfast.cli.completion import SHELLS
+from holdfast.cli.options import commands_of
 from tests.e2e.support import holdfast, output
 
 # As readline calls it; but bash's own words do not matter.

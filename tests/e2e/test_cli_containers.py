@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import reaping
+from holdfast.cli import orphans
 from tests.e2e.support import HOLDFAST
 
 CONTAINED = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", *HOLDFAST]
@@ -74,19 +74,19 @@ def dead(process):
 
 
 def test_what_somebody_waits_for_is_not_reaped_by_another():
-    ours = dead(reaping.start(["sh", "-c", "exit 7"]))
+    ours = dead(orphans.start(["sh", "-c", "exit 7"]))
     stray = dead(subprocess.Popen(["sh", "-c", "exit 3"]))
-    reaping.reap()
+    orphans.reap()
     assert not os.path.exists(f"/proc/{stray.pid}")
     assert os.waitstatus_to_exitcode(os.waitpid(ours.pid, 0)[1]) == 7
     ours.returncode = stray.returncode = 0  # so that nobody waits for them
-    reaping.forget(ours.pid)
+    orphans.forget(ours.pid)
 
 
 def test_a_number_that_was_forgotten_is_reaped():
-    stray = dead(reaping.start(["true"]))
-    reaping.forget(stray.pid)
-    reaping.reap()
+    stray = dead(orphans.start(["true"]))
+    orphans.forget(stray.pid)
+    orphans.reap()
     assert not os.path.exists(f"/proc/{stray.pid}")
     stray.returncode = 0
 

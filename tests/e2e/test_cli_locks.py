@@ -17,10 +17,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, LeaseLost, __version__
-from holdfast.cli.columns import fitted
 from holdfast.cli.ls import LAYOUT
 from holdfast.cli.options import duration
-from holdfast.cli.output import cut, duration_text, table, width_of
+from holdfast.cli.output import cut, duration_text, fitted, table, width_of
 from tests.e2e.support import HOLDFAST, holdfast, output
 
 

@@ -225,7 +225,7 @@ def test_the_stream_is_read_however_it_is_cut(page, server):
     text = ': hello\n\nid: 7\n\nid: 8\r\nevent: broken\r\ndata: {"a": "é"}\r\n\r\n'
     text += "data: one\rdata: two\r\revent: x\n\n"
     read = """async ([text, size]) => {
-        const { parser } = await import("/dashboard/stream.js");
+        const { parser } = await import("/dashboard/lib/stream.js");
         const found = [];
         const take = parser(({ id, event, data }) => found.push([id ?? "", event, data]));
         for (let at = 0; at < text.length; at += size) take(text.slice(at, at + size));
@@ -247,7 +247,7 @@ def test_leases_are_told_from_a_history_of_ends_only(page, server):
     held = [{"token": 1_700_000_030_500_000, "owner": "c", "held_for": 9.6}]
     found = page.evaluate(
         """async ([events, held]) => {
-            const { leases } = await import("/dashboard/spans.js");
+            const { leases } = await import("/dashboard/lib/spans.js");
             const found = leases(events, held, 1700000040);
             return found.map((each) => [each.owner, each.from, each.to, each.end, each.lane]);
         }""",

@@ -16,16 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.demo.cast import NAMES
-from holdfast.cli.demo.checks import LATE, Evidence, judge
-from holdfast.cli.demo.record import Record, Turn
-from holdfast.cli.demo.screen import ENTER, LEAVE, frame, render
-from holdfast.cli.demo.timeline import ASCII, Glyphs, glyphs_for, strips
-from holdfast.cli.demo.worker import TTL
+from examples.demo.cast import NAMES
+from examples.demo.checks import LATE, Evidence, judge
+from examples.demo.record import Record, Turn
+from examples.demo.screen import ENTER, LEAVE, frame, render
+from examples.demo.timeline import ASCII, Glyphs, glyphs_for, strips
+from examples.demo.worker import TTL
 from holdfast.cli.output import width_of
 from holdfast.core.events import Event
+from tests.shared import once
 
-DEMO = [sys.executable, "-m", "holdfast", "demo"]
+DEMO = [sys.executable, "-m", "examples.demo"]
 CHECKS = 8
 
 
@@ -76,11 +77,15 @@ class Shows:
     plain_code: int
     drawn: str
     drawn_code: int
-    folder: Path
+    left: list[Path]
 
 
 @pytest.fixture(scope="module")
-def shows():
+def shows(tmp_path_factory):
+    return once(tmp_path_factory, "shows", play)
+
+
+def play():
     with tempfile.TemporaryDirectory(dir=tempfile.gettempdir()) as name:
         folder = Path(name)
         plain = subprocess.Popen(
@@ -96,7 +101,7 @@ def shows():
         terminal = demo_at_terminal(folder)
         code = terminal.read_all()
         reader.join()
-        yield Shows(texts[0], plain.returncode, terminal.seen.decode(), code, folder)
+        return Shows(texts[0], plain.returncode, terminal.seen.decode(), code, list(folder.iterdir()))
 
 
 def test_without_a_terminal_it_is_written_line_by_line(shows):
@@ -129,7 +134,7 @@ def test_at_a_terminal_it_draws_every_act_on_another_screen_and_restores_the_fir
 
 
 def test_it_leaves_nothing_behind(shows):
-    assert list(shows.folder.iterdir()) == []
+    assert shows.left == []
 
 
 def test_ctrl_c_ends_it_and_restores_the_terminal(tmp_path):

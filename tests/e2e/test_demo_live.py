@@ -1,4 +1,4 @@
-"""`holdfast demo --server`: there is something to see, and nothing is left when it is over."""
+"""`make demo`: there is something to see, and nothing is left when it is over."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ def children(pid):
 
 def test_it_is_lively_and_ends_with_ctrl_c_leaving_nothing(tmp_path):
     demo = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "demo", "--server", "--port", "0"],
+        [sys.executable, "-m", "examples.demo", "--server", "--port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -118,7 +118,7 @@ class Traffic:
 
 def trusted(lease: Lease) -> float:
     """Until when its holder trusted a lease, if it leaves it now."""
-    return min(boot_time(), lease._kept.trusted_until)
+    return min(boot_time(), lease._holding.kept.trusted_until)
 
 
 def violations(turns: Iterable[Turn], *, overlaps: bool = False) -> list[str]:
@@ -189,9 +189,9 @@ def detach(standby: PostgresServer, primary: PostgresServer) -> None:
 
 def renew(locks: Holdfast, lease: Lease) -> None:
     """Have a lease renewed now, and wait until it was."""
-    before = lease._kept.trusted_until
-    locks._keeping.hurry(lease._kept.grant.attempt)
-    eventually(lambda: lease._kept.trusted_until > before)
+    before = lease._holding.kept.trusted_until
+    locks._engine.keeper.hurry(lease._holding.kept.grant.attempt)
+    eventually(lambda: lease._holding.kept.trusted_until > before)
 
 
 class Clock:

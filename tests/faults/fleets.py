@@ -30,7 +30,7 @@ TRAFFIC = f"""
     threading.excepthook = excepthook
 
     def note(lease, since):
-        until = min(boot_time(), lease._kept.trusted_until)
+        until = min(boot_time(), lease._holding.kept.trusted_until)
         records.append([lease.key, lease.token, since, until, lease.owner])
 
     def how_long(dice):  # now and then for as long as a server is away

@@ -6,7 +6,8 @@ from typing import Any
 
 from holdfast.core.data import replace
 from holdfast.core.requests import Acquire, LeaseAnswer, Release, RenewLease
-from holdfast.stores.memory.state import Lock, Post, Shard
+from holdfast.stores.memory.lock import Lock, Post
+from holdfast.stores.memory.state import Shard
 from holdfast.stores.memory.store import MemoryStore
 
 EARLY = 300_000  # microseconds

@@ -31,7 +31,7 @@ from holdfast.core.requests import (
 )
 from holdfast.stores.base import StoreOptions
 from holdfast.stores.memory.store import MemoryStore
-from tests.faults.proof.records import Ask, Audit, History, Run
+from proof.histories.records import Ask, Audit, History, Run
 
 KEY = "plain:0"
 PATIENCE, CLAIM = 1.5, 0.5

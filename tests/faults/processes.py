@@ -50,10 +50,9 @@ MAIN = """
         answers.write(json.dumps(fields, default=str) + "\\n")
 
     def is_reachable(locks):
-        store = locks._store
-        if hasattr(store, "_doorbells"):
-            return store._doorbells._bell is not None
-        return store._signals._ready.is_set()
+        store = locks._engine.store
+        signals = store.signals if hasattr(store, "signals") else store._signals
+        return signals._bell is not None if hasattr(signals, "_bell") else signals._ready.is_set()
 
     def interrupt(*_):  # Ctrl-C is for the lines that run, not for the reader of lines
         if busy:

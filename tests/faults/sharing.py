@@ -30,10 +30,11 @@ TRAFFIC = f"""
         os.write(records, "".join(json.dumps(line) + "\\n" for line in lines).encode())
 
     def entry(lease, since, mode, take):
-        return dict(token=lease.token, since=since, until=lease._kept.trusted_until, mode=mode, take=take)
+        until = lease._holding.kept.trusted_until
+        return dict(token=lease.token, since=since, until=until, mode=mode, take=take)
 
     def exit(lease):
-        return dict(token=lease.token, left=min(boot_time(), lease._kept.trusted_until))
+        return dict(token=lease.token, left=min(boot_time(), lease._holding.kept.trusted_until))
 
     def enter(key, ttl={TTL}, **options):
         lease = locks.acquire(key, ttl=ttl, **options)

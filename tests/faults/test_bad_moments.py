@@ -9,7 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from holdfast import AsyncHoldfast, Holdfast, exits
+from holdfast import AsyncHoldfast, Holdfast
+from holdfast.client import exits
 from tests.faults.processes import nobody_can_write
 
 
@@ -91,8 +92,9 @@ def test_an_interrupt_while_a_fork_waits_for_a_store_leaves_forking_possible(url
     """What an interrupted fork has not prepared, it must not undo either."""
     monkeypatch.setattr("sys.unraisablehook", lambda _: None)  # CPython reports what at-fork hooks raise
     in_child(lambda: None)
-    store = locks._store
-    mutex = store._pool._mutex if hasattr(store, "_pool") else store._mutex
+    store = locks._engine.store
+    sessions = store.sessions
+    mutex = sessions.pool._mutex if hasattr(sessions, "pool") else sessions.mutex
     inside, leave = threading.Event(), threading.Event()
 
     def busy() -> None:

@@ -262,7 +262,7 @@ def test_a_worker_can_be_a_server_of_threads(house: House) -> None:
 def test_a_listener_that_was_never_there_is_no_obstacle(file_house: House) -> None:
     """The holder rings for a waiter on a file system without sockets: there is no bell at its address."""
     holder, waiter = file_house.workers(2)
-    waiter.do("locks._store._doorbells.hang_up_bell = lambda: None")
+    waiter.do("locks._engine.store.signals.be_reachable = lambda: None")
     holder.acquire(ttl=600)
     waiter.queue(ttl=600)
     file_house.until_waiting(1)

@@ -252,7 +252,7 @@ def test_a_client_that_stands_still_in_a_transaction_holds_nobody_up_for_long(
     first = sleeper.acquire(owner="sleeper")
     sleeper.do(
         f"""
-        from holdfast.stores.sql.session import Transaction
+        from holdfast.stores.sql.transactions.session import Transaction
 
         original = Transaction.{moment}
 

@@ -243,10 +243,10 @@ def test_an_old_primary_without_its_synchronous_standby_grants_and_renews_nothin
     synchronous_standby.promote()
     with pytest.raises((OutcomeUnknown, StoreUnavailable)):
         old.acquire("other", timeout=1)
-    trusted_until = lease._kept.trusted_until
-    old._keeping.hurry(lease._kept.grant.attempt)
-    eventually(lambda: lease._kept.trouble)
-    assert lease._kept.trusted_until == trusted_until
+    trusted_until = lease._holding.kept.trusted_until
+    old._engine.keeper.hurry(lease._holding.kept.grant.attempt)
+    eventually(lambda: lease._holding.kept.trouble)
+    assert lease._holding.kept.trusted_until == trusted_until
 
     new = client(at_all(url, synchronous_standby))
     assert new.try_acquire("resident", owner="rival") is None  # it knows every lease that somebody trusts
@@ -300,7 +300,7 @@ def test_a_cancelled_wait_for_the_standby_is_not_a_yes(
 ) -> None:
     """PostgreSQL says yes, and only warns: it is committed there, and perhaps nowhere else."""
     locks = client(shared_url, Settings(history="all" if "history" in what else "notable", sweep_every=None))
-    ask = locks._store.execute
+    ask = locks._engine.store.execute
     question: Any = Acquire(
         "nightly", "a-1", "alice", LONG, Client("instance", "host", 1), wait=True, claim=LONG
     )
@@ -334,7 +334,7 @@ def test_a_role_whose_settings_hide_it_has_to_wait_for_the_standby_as_well(
     name = setting.partition(" ")[0]
     shared.execute(f"ALTER ROLE {OWNER} SET {setting}")
     try:
-        ask = client(shared_url)._store.execute
+        ask = client(shared_url)._engine.store.execute
         make_unconfirmed(shared)
         grant = Acquire("nightly", "a-1", "alice", LONG, Client("instance", "host", 1))
         answer = thread.submit(lambda: ask(grant))
@@ -395,7 +395,7 @@ def test_an_asynchronous_standby_may_not_know_the_newest_leases(
         assert not first.held
         with transaction(standby, url) as connection:
             second.fence(connection)
-        locks._keeping.hurry(renewed._kept.grant.attempt)
+        locks._engine.keeper.hurry(renewed._holding.kept.grant.attempt)
         assert renewed.lost.wait(PATIENCE)  # without a fence its next renewal tells it
 
         with transaction(standby, url) as connection:

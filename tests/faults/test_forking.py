@@ -135,13 +135,13 @@ def test_a_lease_that_is_being_released_is_not_the_childs_either(house: House) -
         """
         from holdfast.core.requests import Release, Withdraw
 
-        def failing(request, execute=locks._store.execute):
+        def failing(request, execute=locks._engine.store.execute):
             if isinstance(request, Release | Withdraw):
                 raise StoreUnavailable("away")
             return execute(request)
 
         lease = locks.acquire("nightly", ttl=60, owner="me")
-        locks._store.execute = failing
+        locks._engine.store.execute = failing
         try:
             lease.release()
         except StoreUnavailable:
@@ -163,7 +163,7 @@ def test_a_lease_that_is_being_released_is_not_the_childs_either(house: House) -
     )
     assert told == [False, "forked"]
     assert house.look().state == "held"
-    parent.do("del locks._store.execute; lease.release()")
+    parent.do("del locks._engine.store.execute; lease.release()")
     assert house.look().state == "free"
 
 
@@ -263,7 +263,7 @@ def test_forking_while_a_thread_waits_and_another_holds(house: House) -> None:
         parent.do(
             """
         def child():
-            return [len(locks._mailboxes), repr(locks), [t.name for t in threading.enumerate()]]
+            return [len(locks._engine.mailboxes), repr(locks), [t.name for t in threading.enumerate()]]
 
         _ = in_child(child)
         """
@@ -424,8 +424,9 @@ def test_a_lease_that_was_lost_before_is_not_released_by_the_child(house: House)
 
         def child():
             asked = []
-            execute = locks._store.execute
-            locks._store.execute = lambda request: asked.append(type(request).__name__) or execute(request)
+            store = locks._engine.store
+            execute = store.execute
+            store.execute = lambda request: asked.append(type(request).__name__) or execute(request)
             return [name_of(lease.release), asked]
 
         _ = in_child(child)

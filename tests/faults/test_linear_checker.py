@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from holdfast.stores.memory.store import MemoryStore
+from proof.checkers.linear import check
+from proof.histories.records import Ask, Audit, Call, History, Injected, Run, Verdict
 from tests.faults.linear_flaws import FLAWED
 from tests.faults.linear_simulation import CLAIM, KEY, PATIENCE, Simulation
-from tests.faults.proof.linear import check
-from tests.faults.proof.records import Ask, Audit, Call, History, Injected, Run, Verdict
 
 # What is right is accepted.
 

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
+from proof.checkers.linear import search, slices
+from proof.checkers.linear.lease_model import LeaseModel, Lock
+from proof.histories.records import History
 from tests.faults.linear_simulation import Simulation
-from tests.faults.proof import slices
-from tests.faults.proof.lease_model import LeaseModel, Lock
-from tests.faults.proof.linear import search
-from tests.faults.proof.records import History
 
 
 @dataclass(frozen=True)

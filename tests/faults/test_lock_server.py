@@ -40,7 +40,7 @@ CROWD = f"""
                 lease = mine.acquire(f"key-{{dice.randrange({KEYS})}}", ttl=4)
                 since = boot_time()
                 pause.wait(dice.random() * 0.01)
-                until = min(boot_time(), lease._kept.trusted_until)
+                until = min(boot_time(), lease._holding.kept.trusted_until)
                 records.append([lease.key, lease.token, since, until, lease.owner])
                 try:
                     lease.release()
@@ -165,8 +165,8 @@ def hand_over(holder: Holdfast, waiter: Holdfast) -> None:
     """Hand a lock over, and see that a signal tells the waiter, though a heartbeat may come before it."""
     key = f"nightly-{os.urandom(4).hex()}"  # so that no signal of the last time is taken for one of now
     signals: list[Signal] = []
-    tell = waiter._on_signal
-    waiter._store.listen(lambda signal: (signals.append(signal), tell(signal)))
+    tell = waiter._engine.on_signal
+    waiter._engine.store.listen(lambda signal: (signals.append(signal), tell(signal)))
     tokens: list[int] = []
 
     def wait() -> None:

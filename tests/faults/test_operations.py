@@ -24,7 +24,7 @@ NODES = f"""
     requests, in_line, said, threads, go = [], set(), {{}}, [], threading.Event()
 
     def watched(client):
-        execute = client._store.execute
+        execute = client._engine.store.execute
 
         def watching(request):
             requests.append([type(request).__name__, getattr(request, "owner", ""), time.monotonic()])
@@ -33,7 +33,7 @@ NODES = f"""
                 in_line.add(request.owner)
             return answer
 
-        client._store.execute = watching
+        client._engine.store.execute = watching
         return client
 
     def write(name, line):

@@ -1,7 +1,7 @@
 """The checker of the order of grants, tried on histories that are right, and then made wrong in one place.
 
 Each falsehood must be found by the rule that is there for it, and by no other; what it says must name the
-values. The stories are told by `tests.faults.proof.order.story`. Beliefs, queues and what was updated have
+values. The stories are told by `proof.checkers.order.story`. Beliefs, queues and what was updated have
 files of their own.
 """
 
@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.faults.proof import order
-from tests.faults.proof.order import rules
-from tests.faults.proof.order.planting import (
+from proof.checkers import order
+from proof.checkers.order import rules
+from proof.checkers.order.plants import (
     KEY,
     ONE,
     READER,
@@ -28,8 +28,8 @@ from tests.faults.proof.order.planting import (
     found,
     holds,
 )
-from tests.faults.proof.order.story import BEGAN, STEP, Story
-from tests.faults.proof.order.tables import CLAIM
+from proof.checkers.order.story import BEGAN, STEP, Story
+from proof.checkers.order.tables import CLAIM
 
 # A long story in which everything happens as it should.
 

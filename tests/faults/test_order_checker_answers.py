@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.faults.proof import order
-from tests.faults.proof.order import rules
-from tests.faults.proof.order.planting import (
+from proof.checkers import order
+from proof.checkers.order import rules
+from proof.checkers.order.plants import (
     KEY,
     a_day,
     a_turn,
@@ -18,8 +18,8 @@ from tests.faults.proof.order.planting import (
     found,
     holds,
 )
-from tests.faults.proof.order.story import Story, Turn
-from tests.faults.proof.records import LAST_LOOK, Injected
+from proof.checkers.order.story import Story, Turn
+from proof.histories.records import LAST_LOOK, Injected
 
 # Scope, and what was asked for.
 

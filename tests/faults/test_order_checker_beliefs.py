@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.faults.proof import order
-from tests.faults.proof.order import rules
-from tests.faults.proof.order.planting import KEY, READER, a_turn, change, drop, finds, found, holds
-from tests.faults.proof.order.story import BEGAN, Story
-from tests.faults.proof.records import Injected, Trust
+from proof.checkers import order
+from proof.checkers.order import rules
+from proof.checkers.order.plants import KEY, READER, a_turn, change, drop, finds, found, holds
+from proof.checkers.order.story import BEGAN, Story
+from proof.histories.records import Injected, Trust
 
 # Beliefs.
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.faults.proof import order
-from tests.faults.proof.order import rules
-from tests.faults.proof.order.planting import KEY, change, drop, finds, found, holds
-from tests.faults.proof.order.story import BEGAN, Story, Turn
-from tests.faults.proof.records import Audit, Injected
+from proof.checkers import order
+from proof.checkers.order import rules
+from proof.checkers.order.plants import KEY, change, drop, finds, found, holds
+from proof.checkers.order.story import BEGAN, Story, Turn
+from proof.histories.records import Audit, Injected
 
 # The queue.
 

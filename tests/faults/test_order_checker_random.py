@@ -13,10 +13,10 @@ from itertools import pairwise
 
 import pytest
 
-from tests.faults.proof import order
-from tests.faults.proof.order.planting import ONE, READER, TWO
-from tests.faults.proof.order.story import BEGAN, EPOCH, Story, Turn
-from tests.faults.proof.records import Audit, Call, History
+from proof.checkers import order
+from proof.checkers.order.plants import ONE, READER, TWO
+from proof.checkers.order.story import BEGAN, EPOCH, Story, Turn
+from proof.histories.records import Audit, Call, History
 
 SEEDS = range(15)
 KEYS = ("plain:1", "plain:2", "shared:1", "permits:1", "fenced:1")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.faults.proof.order import rules
-from tests.faults.proof.order.planting import KEY, ONE, READER, TWO, change, finds, holds
-from tests.faults.proof.order.story import Story
-from tests.faults.proof.records import Injected
+from proof.checkers.order import rules
+from proof.checkers.order.plants import KEY, ONE, READER, TWO, change, finds, holds
+from proof.checkers.order.story import Story
+from proof.histories.records import Injected
 
 
 def refuse(story: Story, key: str, owner: str, answer: str, *, took: float = 0.0, **fields: Any) -> None:

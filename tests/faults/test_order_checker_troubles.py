@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from holdfast.errors import DeadlockDetected, StoreMisconfigured, StoreUnavailable, TooManyRequests
-from tests.faults.proof import order
-from tests.faults.proof.excuses import explains
-from tests.faults.proof.order import rules
-from tests.faults.proof.order.planting import KEY, a_day, change, finds, found, holds
-from tests.faults.proof.order.story import BEGAN, Story
-from tests.faults.proof.order.tables import PATIENCE
-from tests.faults.proof.records import Clock, Injected
+from proof.checkers import order
+from proof.checkers.order import rules
+from proof.checkers.order.plants import KEY, a_day, change, finds, found, holds
+from proof.checkers.order.story import BEGAN, Story
+from proof.checkers.order.tables import PATIENCE
+from proof.histories.records import Clock, Injected
+from proof.traffic.excuses import explains
 
 # What is left behind.
 
@@ -148,6 +148,14 @@ def test_a_call_is_cancelled_only_by_who_cancels_it() -> None:
     story.history.faults.append(Injected("cancel", "somebody else", BEGAN, story.boot))
     finds(story, rules.CAUSE, "d/1")
     change(story.history.faults, lambda _: True, target="d")
+    holds(story, rules.CAUSE)
+
+
+def test_what_is_asked_inside_of_a_block_is_cancelled_with_its_lease() -> None:
+    """That is no fault of the caller's; whether the lease was lost is for other rules."""
+    story = a_day()
+    lost = "CancelledError: lease of 'k' (token 8) is lost: expired"
+    change(story.history.calls, lambda call: call.kind == "try", error=lost)
     holds(story, rules.CAUSE)
 
 

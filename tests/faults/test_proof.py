@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.proof import faults, goals
-from tests.faults.proof import run as run_module
-from tests.faults.proof.__main__ import STORES, main
-from tests.faults.proof.faults import NotHealthy
-from tests.faults.proof.goals import FULL, QUICK, missed
-from tests.faults.proof.nemesis import Nemesis
-from tests.faults.proof.order.rules import RULES
-from tests.faults.proof.records import Call, History, Injected, Run, Verdict, read
-from tests.faults.proof.run import replay_command
+from proof import faults, goals
+from proof import run as run_module
+from proof.__main__ import STORES, main
+from proof.checkers.order.rules import RULES
+from proof.faults import NotHealthy
+from proof.faults.nemesis import Nemesis
+from proof.goals import FULL, QUICK, missed
+from proof.histories.records import Call, History, Injected, Run, Verdict, read
+from proof.run import replay_command
 
 PAGE = " ".join((Path(__file__).parents[2] / "docs/concepts/proof.md").read_text().split())
 
@@ -148,7 +148,7 @@ def test_a_store_that_cannot_be_run_fails_and_the_others_are_run(
         began.append(store)
         raise FileNotFoundError(f"there is no {store}")
 
-    monkeypatch.setattr("tests.faults.proof.__main__.run", run)
+    monkeypatch.setattr("proof.__main__.run", run)
     assert main(["--seed", "7", "--quick", "--folder", str(tmp_path)]) == 1
     said = capsys.readouterr()
     assert began == list(STORES)

@@ -18,15 +18,15 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.clock import boot_time
+from proof.faults.acknowledged import Acknowledged
+from proof.faults.clocks import RIGHT, set_clock
+from proof.faults.moments import held_by, updated_by
+from proof.faults.namespaces import Cable, End, missing
+from proof.faults.network import break_answers
+from proof.faults.power import differences
+from proof.traffic.client_clock import seen_wrong, tell_clock
+from proof.traffic.resources import TABLES
 from tests.faults.processes import eventually
-from tests.faults.proof.client_clock import seen_wrong, tell_clock
-from tests.faults.proof.faults.acknowledged import Acknowledged
-from tests.faults.proof.faults.catching import held_by, updated_by
-from tests.faults.proof.faults.clocks import RIGHT, set_clock
-from tests.faults.proof.faults.namespaces import Cable, End, missing
-from tests.faults.proof.faults.network import break_answers
-from tests.faults.proof.faults.power import differences
-from tests.faults.proof.resources import TABLES
 from tests.servers import Proxy
 from tests.servers.binaries import faketime
 from tests.servers.ports import HOST

@@ -1,31 +1,25 @@
-"""What the page of a run says is what its history has: counted, resolved, and the moments that are shown."""
+"""What the page of a run says is what its history has: counted, and resolved."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from functools import cache
 
 import pytest
 
-from tests.faults.proof.records import (
+from proof.histories.records import (
     Ask,
     Audit,
     Call,
-    Clock,
     History,
-    Injected,
     Run,
-    Trust,
-    Violation,
 )
-from tests.faults.proof.report import summary
-from tests.faults.proof.reporting.example import example, verdicts
-from tests.faults.proof.reporting.figures import Figures, count
-from tests.faults.proof.reporting.latencies import measure
-from tests.faults.proof.reporting.leases import Lease, leases, takeovers
-from tests.faults.proof.reporting.moments import Moments
+from proof.report import summary
+from proof.report.example import example, verdicts
+from proof.report.figures import Figures, count
+from proof.report.latencies import measure
+from proof.report.leases import Lease, leases, takeovers
 
 
 @cache
@@ -191,9 +185,6 @@ def test_who_was_queued_has_waited() -> None:
 def test_latencies_are_those_of_the_middle_and_of_99_in_100() -> None:
     measured = measure("x", [n / 1000 for n in range(1, 101)])
     assert (measured.median, measured.p99, measured.longest) == (0.05, 0.099, 0.1)
-    assert sum(measured.columns) == 100
-    assert measure("x", [1e-9, 1e9]).columns[0] == 1
-    assert measure("x", [1e-9, 1e9]).columns[-1] == 1
 
 
 def test_columns_have_every_call_once() -> None:
@@ -205,65 +196,3 @@ def test_columns_have_every_call_once() -> None:
         "refused": sum(columns.refused),
         "unknown": sum(columns.unknown),
     }
-
-
-def test_the_moment_that_is_shown_is_of_a_sleeper_whose_update_was_refused() -> None:
-    """Of two pauses, the one in which somebody took over and the fence had to refuse."""
-    audit = [row(1, 2_000_000, 20, "asleep", 3_000_000, key="fenced:0")]
-    audit.append(row(2, 3_100_000, 31, "awake", 9_000_000, key="fenced:0"))
-    calls = [
-        call("acquire", "asleep", "ok", key="fenced:0", called=1.9, returned=2.0, token=20),
-        call(
-            "update",
-            "asleep",
-            "refused",
-            key="fenced:0",
-            called=2.1,
-            returned=5.6,
-            token=20,
-            error="too late",
-        ),
-        dataclasses.replace(call("acquire", "awake", "ok", key="fenced:0", token=31), worker="http-1.1"),
-    ]
-    pauses = [
-        Injected("pause client", name, since, since + 3)
-        for name, since in (("sync-9", 20.0), ("sync-1", 2.5))
-    ]
-    history = History(
-        Run("sqlite", 1, 0.0),
-        calls,
-        trusts=[Trust("sync-1.1", "fenced:0", "asleep", 20, 2.0, 2.9)],
-        audit=audit,
-        faults=pauses,
-        clocks=[Clock(0.0, 0)],
-    )
-    (moment,) = Moments(history, count(history, [])).found()
-    assert moment.keys == ["fenced:0"]
-    assert moment.about == {"sync-1"}
-    assert moment.since < 2.5 < 5.6 < moment.until
-    told = " ".join(moment.text)
-    for part in ("sync-1 was put to sleep for 3.0 s", "http-1.1 had it", "higher token 31", "too late"):
-        assert part in told
-
-
-def test_the_moment_of_a_loss_shows_who_wrote_with_an_older_token() -> None:
-    calls = [
-        call("update", "old", "ok", key="bare:0", called=1.0, returned=4.0, token=1, value="old"),
-        call("update", "new", "ok", key="bare:0", called=2.0, returned=2.1, token=2, value="new"),
-    ]
-    calls[1] = dataclasses.replace(calls[1], worker="async-2.1")
-    history = History(Run("sqlite", 1, 0.0), calls, resources={"bare:0": ["old"]}, clocks=[Clock(0.0, 0)])
-    (moment,) = Moments(history, count(history, [])).found()
-    assert moment.keys == ["bare:0"]
-    assert moment.about == {"sync-1.1"}
-    assert "async-2.1 was told that its update of bare:0 was stored. Then sync-1.1" in moment.text[0]
-
-
-def test_the_moment_of_a_violation_is_where_its_token_was_granted() -> None:
-    history = calm()
-    said = next(each for each in history.audit if each.key == "plain:2" and each.owner)
-    broken = verdicts(history, Violation("beliefs fit", "plain:2", f"token {said.token}, and another"))
-    first = Moments(history, count(history, broken)).found()[0]
-    assert first.title == "Where it went wrong first"
-    assert first.keys == ["plain:2"]
-    assert first.since < said.at / 1e6 - 1_763_200_000 + 5_000 < first.until

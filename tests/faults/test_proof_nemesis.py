@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import pytest
 
-from tests.faults.proof.faults import ALL, Act, Fault, NobodyLeft, NotHealthy, Scene
-from tests.faults.proof.faults.base import CLIENT, DATABASE, DATABASE_NETWORK, DISK, HTTP_NETWORK
-from tests.faults.proof.faults.schedule import Step, places_of, schedule, why_senseless
-from tests.faults.proof.nemesis import Nemesis
+from proof.faults import ALL, Act, Fault, NobodyLeft, NotHealthy, Scene
+from proof.faults.base import CLIENT, DATABASE, DATABASE_NETWORK, DISK, HTTP_NETWORK
+from proof.faults.nemesis import Nemesis
+from proof.faults.schedule import Step, places_of, schedule, why_senseless
 
 
 class FakeProcess:
@@ -174,7 +174,7 @@ def test_two_of_a_pair_strike_different_places_or_two_clients(stage: FakeStage) 
 
 
 def test_senseless_pairs_name_faults_that_exist() -> None:
-    from tests.faults.proof.faults.schedule import SENSELESS
+    from proof.faults.schedule import SENSELESS
 
     known = {fault.name for fault in ALL}
     for first, second, why in SENSELESS:
@@ -277,7 +277,7 @@ def test_a_fault_that_fails_ends_the_run_and_the_other_one_is_healed(stage: Fake
 
 
 def _pair(*faults: FakeFault) -> Iterator[Any]:
-    from tests.faults.proof.faults.schedule import Planned
+    from proof.faults.schedule import Planned
 
     for fault in faults:
         yield Planned(fault, fault._places[0], fault.shortest, 0.0, "seed")

@@ -21,17 +21,17 @@ import pytest
 
 from holdfast import Holdfast, HoldfastError, LeaseLost, Settings
 from holdfast.clock import boot_time
+from proof.faults import Fault, Scene
+from proof.faults.base import DATABASE_CLOCK
+from proof.faults.clocks import DatabaseClockStep
+from proof.faults.disks import FailingFsync, FullDisk
+from proof.faults.servers import KillDatabase, PromoteStandby
+from proof.histories.records import Audit
+from proof.stage.disks import Disk, NoDisk
+from proof.stage.stage import Stage
+from proof.traffic import resources
 from tests.faults.conftest import STORES
 from tests.faults.processes import PATIENCE, eventually
-from tests.faults.proof import resources
-from tests.faults.proof.disks import Disk, NoDisk
-from tests.faults.proof.faults import Fault, Scene
-from tests.faults.proof.faults.base import DATABASE_CLOCK
-from tests.faults.proof.faults.clocks import DatabaseClockStep
-from tests.faults.proof.faults.disks import FailingFsync, FullDisk
-from tests.faults.proof.faults.servers import KillDatabase, PromoteStandby
-from tests.faults.proof.records import Audit
-from tests.faults.proof.stage import Stage
 from tests.servers import guardian
 from tests.servers.fixtures import require
 from tests.servers.scratch import RUN
@@ -105,7 +105,7 @@ def test_a_killed_run_leaves_nothing_behind(store: str, tmp_path: Path) -> None:
         require({"postgres": "postgres", "mariadb": "mariadbd"}[store])
     program = (
         "import os, pathlib, sys\n"
-        "from tests.faults.proof.stage import Stage\n"
+        "from proof.stage.stage import Stage\n"
         "with Stage(sys.argv[1], pathlib.Path(sys.argv[2]), seed=1, quick=True) as stage:\n"
         "    database = stage.database\n"
         "    print(stage.lock_server.pid, stage._place, database.directory if database else '', flush=True)\n"
@@ -256,7 +256,7 @@ def test_who_was_stopped_just_after_looking_at_its_lease_is_refused_by_the_guard
         with closing(resources.connect(stage.resource_url(kind))) as early:
             with locks.hold(key, owner="next", ttl=30) as lease:
                 update(lease, early, key, "next")
-            sleeper._kept.lose("expired")
+            sleeper._holding.kept.lose("expired")
             with closing(resources.connect(stage.resource_url(kind))) as late, pytest.raises(LeaseLost):
                 update(sleeper, late, key, "late")
         assert stage.read_resources()[key] == ["next"]

@@ -17,16 +17,16 @@ import pytest
 from holdfast import Holdfast, LeaseLost, OutcomeUnknown, StoreCorrupt, StoreUnavailable
 from holdfast.core.data import replace
 from holdfast.core.requests import Acquire
+from proof.histories.recorder import Recorder
+from proof.histories.records import BARE, CALLS, FENCED, RAISED, Ask, Call, Trust, read_process
+from proof.traffic import resources
+from proof.traffic.excuses import explains, is_drivers
+from proof.traffic.fleet import Fleet, FleetFailed, Process, _joined
+from proof.traffic.hands import ThreadHands, Updater, run
+from proof.traffic.traffic import DOZES, Habits, Traffic, settings
+from proof.traffic.turns import Turn
+from proof.traffic.worker import impatient
 from tests.clients.support import eventually
-from tests.faults.proof import resources
-from tests.faults.proof.excuses import explains, is_drivers
-from tests.faults.proof.fleet import Fleet, FleetFailed, Process, _joined
-from tests.faults.proof.hands import ThreadHands, Updater, run
-from tests.faults.proof.recorder import Recorder
-from tests.faults.proof.records import BARE, CALLS, FENCED, RAISED, Ask, Call, Trust, read_process
-from tests.faults.proof.traffic import DOZES, Habits, Traffic, settings
-from tests.faults.proof.turns import Turn
-from tests.faults.proof.worker import impatient
 from tests.servers.lock_server import LockServer
 
 Fault = Callable[[Any], BaseException | None]
@@ -46,7 +46,7 @@ class Desk:
     def client(self) -> Holdfast:
         # Renewed early: nothing here may be lost because the keeper had to wait for the processor.
         locks = Holdfast("memory://", settings=replace(settings(), renew_at=0.2))
-        execute = locks._store.execute
+        execute = locks._engine.store.execute
 
         def faulty(request: Any) -> Any:
             if error := self.before(request):
@@ -56,7 +56,7 @@ class Desk:
                 raise error
             return answer
 
-        locks._store.execute = faulty  # type: ignore[method-assign]
+        locks._engine.store.execute = faulty  # type: ignore[method-assign]
         self.recorder.watch(locks)
         return locks
 
@@ -131,9 +131,9 @@ def test_the_owner_of_nested_blocks_is_written_down_before_the_store_hears_of_it
     turn = Turn(desk.hands, desk.recorder, "sync-1.0", "nobody", "plain:0", "block")
 
     async def nest() -> None:
-        async with turn.block("acquire", ttl=1.0, wait=1.0) as outer:
+        async with turn.block("acquire", ttl=30.0, wait=1.0) as outer:  # long: nothing is renewed meanwhile
             assert outer is not None
-            async with turn.block("reenter", ttl=1.0, wait=1.0) as inner:
+            async with turn.block("reenter", ttl=30.0, wait=1.0) as inner:
                 assert inner is not None
                 assert inner.token == outer.token
 
@@ -162,9 +162,9 @@ def test_whoever_walks_away_is_trusted_to_the_end_and_releases_nothing(desk: Des
     assert taken is not None
     run(other.end())
     first, second = desk.trusts()
-    assert first.until == lease._kept.trusted_until
+    assert first.until == lease._holding.kept.trusted_until
     assert first.until <= second.since
-    assert ("Release", lease._kept.grant.attempt) not in [
+    assert ("Release", lease._holding.kept.grant.attempt) not in [
         (each.kind, each.attempt) for each in desk.records() if isinstance(each, Ask)
     ]
 
@@ -185,7 +185,7 @@ def test_a_turn_that_is_interrupted_at_its_end_gives_back_all_of_its_leases(desk
     with pytest.raises(asyncio.CancelledError, match="again"):
         run(turn.end())
     assert desk.calls()[2:] == [("release", "unknown"), ("release", "ok")]
-    assert desk.locks._keeping.kept() == []
+    assert desk.locks._engine.keeper.kept() == []
     assert desk.locks.inspect("plain:0").holder is None
     assert len(desk.trusts()) == 1
 
@@ -234,7 +234,7 @@ def test_a_release_that_the_store_has_made_is_ok_even_if_the_lease_was_lost(desk
     turn = desk.turn()
     lease = run(turn.take("acquire", ttl=1.0))
     assert lease is not None
-    lease._kept.lose("expired")  # by our own clock, which is ahead of the store's by a margin
+    lease._holding.kept.lose("expired")  # by our own clock, which is ahead of the store's by a margin
     run(turn.give(lease))
     lost = run(turn.take("acquire", ttl=1.0))
     assert lost is not None
@@ -316,7 +316,7 @@ def test_a_lease_that_says_too_long_that_it_is_held_is_believed_so_long(
     run(turn.give(lease))
     run(turn.end())
     (trust,) = desk.trusts()
-    assert trust.until > lease._kept.trusted_until + 0.05
+    assert trust.until > lease._holding.kept.trusted_until + 0.05
 
 
 def test_a_guard_that_refuses_who_had_just_looked_is_told_from_our_own_clock(desk: Desk) -> None:

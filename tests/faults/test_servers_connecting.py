@@ -56,17 +56,17 @@ def test_fifty_threads_share_four_connections(url: str) -> None:
     inside, most, tokens = set[int](), [0], list[int]()
     with Holdfast(f"{url}&pool_size=4", settings=QUICK) as locks:
         kept = locks.acquire("kept", ttl=5)
-        before = kept._kept.trusted_until
+        before = kept._holding.kept.trusted_until
 
         def work(n: int) -> None:
             for turn in itertools.count():
-                if turn >= 3 and kept._kept.trusted_until > before:
+                if turn >= 3 and kept._holding.kept.trusted_until > before:
                     return
                 with locks.hold("nightly", timeout=PATIENCE) as lease, locks.hold(f"{n}-{turn}"):
                     assert not inside
                     inside.add(n)
                     tokens.append(lease.token)
-                    most[0] = max(most[0], locks._store._pool.open)  # type: ignore[attr-defined]
+                    most[0] = max(most[0], locks._engine.store.sessions.pool.open)  # type: ignore[attr-defined]
                     inside.discard(n)
 
         with ThreadPoolExecutor(50) as crowd:
@@ -116,10 +116,10 @@ def test_a_client_that_cannot_get_another_connection_waits_for_one(postgres: Pos
         crowd = []
         while client := _try_to_open(f"{url}&pool_size=1&signals=off"):
             crowd.append(client)
-        before = lease._kept.trusted_until
+        before = lease._holding.kept.trusted_until
         with ThreadPoolExecutor(8) as threads:
             taking = [threads.submit(locks.acquire, f"key-{n}", owner="me") for n in range(8)]
-            eventually(lambda: lease._kept.trusted_until > before)  # with the connection that it has
+            eventually(lambda: lease._holding.kept.trusted_until > before)  # with the connection that it has
             for client in crowd:
                 client.close()
             assert all(each.result(PATIENCE).held for each in taking)
@@ -262,8 +262,8 @@ def test_a_sweep_that_finds_the_waiters_gone(url: str) -> None:
         waiting = threading.Thread(target=lambda: other.acquire("nightly", ttl=600))
         waiting.start()
         eventually(lambda: locks.inspect("nightly").waiting == 1)  # type: ignore[union-attr]
-        store: Any = locks._store
-        fetch = store._fetch
+        store: Any = locks._engine.store
+        fetch = store.sessions.fetch
 
         def leave_after_the_walk(name: str, /, **parameters: Any) -> Any:
             rows = fetch(name, **parameters)
@@ -273,5 +273,5 @@ def test_a_sweep_that_finds_the_waiters_gone(url: str) -> None:
                 waiting.join(PATIENCE)
             return rows
 
-        store._fetch = leave_after_the_walk
+        store.sessions.fetch = leave_after_the_walk
         assert store.execute(Sweep(10)).tickets == 0

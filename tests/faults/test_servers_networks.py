@@ -98,7 +98,7 @@ def warm_up(line: Line, locks: Any = None) -> Any:
     locks = locks or line.stage.locks
     lease = line.stage.call(locks.acquire, "warm", ttl=60)
     # Until the keeper has made its first round: it would else have that connection when we want it.
-    eventually(lambda: math.isfinite(locks._keeping._wake_at))
+    eventually(lambda: math.isfinite(locks._engine.keeper._wake_at))
     line.stage.call(lease.release)
     return locks
 
@@ -186,7 +186,7 @@ def test_the_lost_answer_to_a_ticket_leaves_one_ticket(line: Line) -> None:
     eventually(lambda: line.waiting() == 1)
     line.proxy.cut()
     line.proxy.restore()
-    eventually(locks._keeping.tickets)  # it was told at last
+    eventually(locks._engine.keeper.tickets)  # it was told at last
     assert line.waiting() == 1
     mine.release()
     lease = waiting.result(PATIENCE)
@@ -198,13 +198,15 @@ def test_a_lease_outlives_lost_answers_to_its_renewals(line: Line) -> None:
     locks = warm_up(line)
     ttl = 5.0
     lease = line.stage.call(locks.acquire, "nightly", ttl=ttl)
-    first = lease._kept.trusted_until
-    asked = eventually(lambda: lease._kept.trusted_until > first and lease._kept.trusted_until)
+    first = lease._holding.kept.trusted_until
+    asked = eventually(
+        lambda: lease._holding.kept.trusted_until > first and lease._holding.kept.trusted_until
+    )
     line.proxy.lose_answers()
     eventually(lambda: line.look().expires_in < 0.8 * ttl)
     eventually(lambda: line.look().expires_in > 0.8 * ttl)  # it was renewed there
     line.proxy.restore()
-    eventually(lambda: lease._kept.trusted_until > asked)
+    eventually(lambda: lease._holding.kept.trusted_until > asked)
     lease.check()
     line.stage.call(lease.release)
 

@@ -145,7 +145,7 @@ def test_a_pooler_that_nobody_mentioned_is_noticed(through: str, caplog: pytest.
                 pass
 
         list(threads.map(work, range(80)))
-        assert [client._store._shared for client in (one, two)] == [True, True]  # type: ignore[attr-defined]
+        assert [client._engine.store.source.shared for client in (one, two)] == [True, True]  # type: ignore[attr-defined]
         with one.hold("nightly"):
             threads.submit(two.acquire, "nightly", owner="me")
             eventually(lambda: "is there a pooler in transaction mode" in caplog.text)

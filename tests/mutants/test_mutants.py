@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.checking import NOT_EVEN_RUNS, SEEDS, Lender, run_tests, simulate
-from tests.mutants.layers import LAYERS, shown, store_of
-from tests.mutants.mutant import SETTLING, Mutant
-from tests.mutants.page import PAGE
-from tests.mutants.planting import ROOT, CannotPlant, copy, plant, planted
-from tests.mutants.run import LOCAL_MUTANTS, REMOTE_MUTANTS
-from tests.mutants.servers import SERVER_MUTANTS
-from tests.mutants.traps import STORE_RULES, TRAPS
+from proof.mutants.checks import NOT_EVEN_RUNS, SEEDS, Lender, run_tests, simulate
+from proof.mutants.copies import ROOT, CannotPlant, copy, plant, planted
+from proof.mutants.databases import DATABASE_MUTANTS
+from proof.mutants.layers import LAYERS, shown, store_of
+from proof.mutants.mutant import SETTLING, Mutant
+from proof.mutants.page import PAGE
+from proof.mutants.run import LOCAL_MUTANTS, REMOTE_MUTANTS
+from proof.mutants.traps import STORE_RULES, TRAPS
 from tests.servers import PostgresServer
 from tests.servers.fixtures import require
 
@@ -56,8 +56,9 @@ def test_planting_changes_one_copy_and_no_other(tmp_path: Path) -> None:
     with planted(mutant, healthy) as source:
         assert (source / "holdfast" / mutant.file).read_bytes() != before
         assert (healthy / "holdfast" / mutant.file).read_bytes() == before
-        assert (source / "holdfast/sync.py").samefile(healthy / "holdfast/sync.py")
-        stale = list((source / "holdfast" / mutant.file).parent.glob("__pycache__/settling.*"))
+        client = "holdfast/client/sync/client.py"
+        assert (source / client).samefile(healthy / client)
+        stale = list((source / "holdfast" / mutant.file).parent.glob("__pycache__/settlement.*"))
         assert stale == []
     assert not source.exists()
 
@@ -78,7 +79,9 @@ def test_a_check_that_passes_catches_nothing_and_one_that_does_not_run_is_no_che
 def test_a_server_is_lent_and_outlives_the_tests_that_use_it(tmp_path: Path) -> None:
     require("postgres")
     healthy, lender = copy(tmp_path), Lender()
-    test = next(mutant.test for mutant in SERVER_MUTANTS if mutant.name.startswith("postgres: the fast path"))
+    test = next(
+        mutant.test for mutant in DATABASE_MUTANTS if mutant.name.startswith("postgres: the fast path")
+    )
     try:
         lender.lend("postgres")
         (server,) = lender._all

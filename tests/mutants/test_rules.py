@@ -34,7 +34,7 @@ from holdfast.stores.base import Store, StoreOptions
 from holdfast.stores.mysql.session import MySQLSession
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sql.options import split_url
-from holdfast.stores.sql.session import Conflict, RowLocked
+from holdfast.stores.sql.transactions.session import Conflict, RowLocked
 from holdfast.testing.conformance import CLIENT
 from tests.conformance.conftest import mysql_sessions, mysql_store  # noqa: F401
 from tests.servers import PostgresServer
@@ -124,9 +124,9 @@ def test_a_session_has_no_transaction_open_for_long(postgres_locks: str) -> None
     }
     with opened(postgres_locks) as store:
         assert isinstance(store, PostgresStore)
-        session = store._pool.take()
+        session = store.sessions.pool.take()
         assert {name: session.script(f"SHOW {name}")[0][0] for name in settings} == settings
-        store._pool.give_back(session)
+        store.sessions.pool.give_back(session)
 
 
 def test_a_request_leaves_no_transaction_open(url: str) -> None:
@@ -155,7 +155,7 @@ def test_a_refusal_waits_for_no_row(postgres_locks: str) -> None:
         take(store, "a-1")
         theirs.execute("UPDATE holdfast_locks SET host = host WHERE lock_key = 'k'")
         try:
-            refused = store.use(lambda session: session.fetch("acquire", parameters("b-1")))
+            refused = store.sessions.use(lambda session: session.fetch("acquire", parameters("b-1")))
         except RowLocked as error:
             pytest.fail(f"it waits for the row: {error}")
         assert refused == []
@@ -180,7 +180,7 @@ def test_tables_of_another_store_are_refused(postgres_locks: str, postgres_url: 
 def test_whoever_asks_for_the_disk_gets_it(tmp_path: Path, wanted: str, number: int) -> None:
     """Trap 14: what it is set to, SQLite itself has to say."""
     with opened(f"sqlite:///{tmp_path}/locks.db?synchronous={wanted}") as store:
-        assert store._database.fetch("PRAGMA synchronous", {}) == [(number,)]
+        assert store.sessions.database.fetch("PRAGMA synchronous", {}) == [(number,)]
 
 
 def test_who_writes_waits_for_the_file_before_it_reads(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_who_writes_waits_for_the_file_before_it_reads(tmp_path: Path) -> None:
             run("raise_floor", token=7)
             return read
 
-        assert len(store._database.transact(work)) == 1
+        assert len(store.sessions.database.transact(work)) == 1
         assert other.execute("SELECT host FROM holdfast_locks").fetchall() != [("elsewhere",)]
 
 

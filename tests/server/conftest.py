@@ -18,7 +18,7 @@ from holdfast.identity import new_client
 from holdfast.server import ServerSettings
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
-from holdfast.testing.serving import ServerThread
+from holdfast.testing.server import ServerThread
 from tests.server.callers import Scene
 from tests.server.streaming import STORES, fresh
 

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.core.access import GrantAccess, RevokeAccess, parse_right
 from holdfast.core.data import replace
+from holdfast.core.wire.route import LONGEST_OWN
 from holdfast.errors import (
     AccessDenied,
     NotAuthenticated,
@@ -25,7 +26,6 @@ from holdfast.server.admission.access import ANYONE, TRUSTED, Access, Principal,
 from holdfast.server.admission.failures import Failures
 from holdfast.server.backend import Backend
 from holdfast.server.http.message import HTTPRequest
-from holdfast.server.routes.route import LONGEST_OWN
 from holdfast.server.settings import ServerSettings
 
 _names = itertools.count()

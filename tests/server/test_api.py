@@ -15,7 +15,7 @@ import pytest
 from holdfast import __version__, errors
 from holdfast.core import wire
 from holdfast.server import Limits, ServerSettings
-from holdfast.testing.serving import ServerThread
+from holdfast.testing.server import ServerThread
 from tests.faults.processes import eventually
 
 LIMITS = Limits(body=4000, longest_wait=60.0, longest_ttl=1000.0)

@@ -192,7 +192,7 @@ async def test_reads_have_a_line_of_their_own(file_url: str) -> None:
     await asyncio.to_thread(gate.entered.wait, 30)
     asked = [asyncio.ensure_future(backend.ask(kind)) for kind in (Inspect("x"), List(), c.CountWork())]
     await asyncio.sleep(0)
-    assert len(backend._lanes["notable"]._lines[0]) == 0
+    assert len(backend._lanes["notable"]._queues[0]) == 0
     gate.open()
     await asyncio.gather(first, *asked)
     await backend.close()

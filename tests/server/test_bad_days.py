@@ -21,13 +21,12 @@ from holdfast.identity import new_client
 from holdfast.server import Limits, ServerSettings
 from holdfast.server.admission import access
 from holdfast.server.backend import Backend
-from holdfast.server.handlers.looking import Looking
-from holdfast.server.operating import logs
-from holdfast.server.operating.logs import ServerLog
-from holdfast.server.operating.sparing import Sparing
+from holdfast.server.locks.views import LockViews
+from holdfast.server.system import logs
+from holdfast.server.system.logs import LogLimit, ServerLog
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
-from holdfast.testing.serving import ServerThread
+from holdfast.testing.server import ServerThread
 from tests.faults.processes import eventually
 
 SECRET = "b" * 43
@@ -191,7 +190,7 @@ def test_whatever_fails_inside_is_counted_and_logged_as_a_request(
     async def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(Looking, "list", fail)
+    monkeypatch.setattr(LockViews, "list", fail)
     place = make()
     assert place.ask("GET", "/v1/locks") == 500
     assert place.figure('holdfast_requests_total{route="/v1/locks",method="GET",status="5xx"}') == 1
@@ -210,7 +209,7 @@ def test_what_the_store_says_is_logged_sparingly_for_who_is_not_let_in(
         error.from_store = True  # type: ignore[attr-defined]
         raise error
 
-    monkeypatch.setattr(logs, "Sparing", lambda _: Sparing(lambda: 0.0))  # no second passes
+    monkeypatch.setattr(logs, "LogLimit", lambda _: LogLimit(lambda: 0.0))  # no second passes
     monkeypatch.setattr(access, "LOOK_AGAIN", 0.0)
     place = make()
     kept = ask_as(place, "admin:*")

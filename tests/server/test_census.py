@@ -9,8 +9,8 @@ from pathlib import Path
 from holdfast.core.cluster import Heartbeat, Join, Leave, Offer, OfferedWork
 from holdfast.core.requests import Client
 from holdfast.server.backend import Backend
-from holdfast.server.operating.census import FRESH, LONGEST_TYPE, MOST_TYPES, PAGE, Census
-from holdfast.server.operating.metrics import Metrics
+from holdfast.server.system.census import FRESH, LONGEST_TYPE, MOST_TYPES, PAGE, Census
+from holdfast.server.system.metrics import Metrics
 from tests.server.test_metrics import values
 
 CLIENT = Client("", "alpha", 101)

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.core.cluster import LARGEST_DATA, MOST_OFFERED
 from holdfast.server import Limits, ServerSettings
-from holdfast.testing.serving import ServerThread
+from holdfast.testing.server import ServerThread
 from tests.faults.processes import eventually
 from tests.server.test_api import Answer, Api
 

@@ -14,10 +14,10 @@ from holdfast import errors
 from holdfast.core import access
 from holdfast.core import requests as r
 from holdfast.core.data import replace
+from holdfast.core.wire import POSSIBLE
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
 from holdfast.stores.http import HTTPStore
-from holdfast.stores.http.answers import POSSIBLE
 from holdfast.stores.http.connections import Connection
 from tests.server.scripted import (
     CLOSE,

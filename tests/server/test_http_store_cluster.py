@@ -13,13 +13,13 @@ from holdfast import errors
 from holdfast.core import cluster as c
 from holdfast.core import requests as r
 from holdfast.core.data import replace
+from holdfast.core.wire import POSSIBLE
 from holdfast.server import Limits, ServerSettings
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
 from holdfast.stores.http import HTTPStore
-from holdfast.stores.http.answers import POSSIBLE
-from holdfast.stores.http.underway import Underway
-from holdfast.testing.serving import ServerThread
+from holdfast.stores.http.attempts import Attempts
+from holdfast.testing.server import ServerThread
 from tests.server.scripted import Heard, Scripted, answer, event, plain, problem, until
 
 CLIENT = r.Client("i-1", "alpha", 101)
@@ -155,7 +155,7 @@ def test_a_stream_that_opens_while_somebody_claims_is_said_at_once(server, open_
 
 
 def test_what_is_finished_is_not_looked_after() -> None:
-    underway = Underway()
+    underway = Attempts()
     given = c.Assigned("job:1", "b-1", 7, "null", 1, 30.0)
     underway.note(ASSIGN, given)
     underway.note(CLAIM, c.Claimed((replace(given, key="job:2", attempt="a-1.0"),)))

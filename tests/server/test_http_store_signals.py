@@ -19,11 +19,11 @@ from holdfast.server import ServerSettings
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
 from holdfast.stores.http import HTTPStore
-from holdfast.stores.http import underway as table
+from holdfast.stores.http import attempts as table
+from holdfast.stores.http.attempts import Attempts
 from holdfast.stores.http.events import MOST_BUFFERED, EventReader, ServerSent
 from holdfast.stores.http.message import Garbled
-from holdfast.stores.http.underway import Underway
-from holdfast.testing.serving import ServerThread
+from holdfast.testing.server import ServerThread
 from tests.server.scripted import (
     CLOSE,
     HANG,
@@ -182,7 +182,7 @@ def test_a_stream_that_opens_while_somebody_joins_the_queue_is_said_at_once(serv
 
 
 def test_silence_is_a_broken_stream(server, open_at, monkeypatch):
-    monkeypatch.setattr("holdfast.stores.http.streams.SILENCE", 0.1)
+    monkeypatch.setattr("holdfast.stores.http.signals.SILENCE", 0.1)
     store, _ = open_at()
     store.be_reachable()
     server.next("signals")
@@ -260,7 +260,7 @@ STAYS = [
 @pytest.mark.parametrize("before", [GRANTED, QUEUED_])
 @pytest.mark.parametrize(("request_", "answered"), ENDS)
 def test_what_ends_an_attempt_ends_what_is_known_of_it(before, request_, answered):
-    known = Underway()
+    known = Attempts()
     known.note(WAIT, before)
     assert len(known) == 1
     known.note(request_, answered)
@@ -270,7 +270,7 @@ def test_what_ends_an_attempt_ends_what_is_known_of_it(before, request_, answere
 @pytest.mark.parametrize("before", [GRANTED, QUEUED_])
 @pytest.mark.parametrize(("request_", "answered"), STAYS)
 def test_nothing_else_does(before, request_, answered):
-    known = Underway()
+    known = Attempts()
     known.note(WAIT, before)
     known.note(request_, answered)
     waits = before is QUEUED_ or answered is QUEUED_
@@ -282,29 +282,29 @@ def test_a_withdrawal_ends_an_attempt_even_if_it_fails(server, open_at):
     store, _ = open_at()
     server.on("/acquire", answer(QUEUED, 202))
     store.execute(WAIT)
-    assert len(store._underway) == 1
+    assert len(store._attempts) == 1
     server.on("/withdraw", CLOSE)
     with pytest.raises(errors.OutcomeUnknown):
         store.execute(r.Withdraw("nightly", "b-1"))
-    assert len(store._underway) == 0
+    assert len(store._attempts) == 0
 
 
 def test_what_was_given_up_in_silence_is_not_kept_for_ever(monkeypatch):
     now = 0.0
     monkeypatch.setattr(table, "boot_time", lambda: now)
-    known = Underway()
+    known = Attempts()
     for number in range(10 * table.FIRST_LOOK):
         now += 1.0
         known.note(replace(TRY, attempt=f"a-{number}"), GRANTED)
         assert len(known) <= table.FIRST_LOOK
-    kept = Underway()
+    kept = Attempts()
     for number in range(3 * table.FIRST_LOOK):
         kept.note(replace(TRY, attempt=f"a-{number}"), GRANTED)
     assert len(kept) == 3 * table.FIRST_LOOK
 
 
 def test_the_end_of_an_operation_is_told_once_to_each_who_waits_behind_us():
-    known = Underway()
+    known = Attempts()
     for attempt, to in (("b-1", "/s-1"), ("b-2", "/s-2"), ("b-3", "/s-1")):
         who = replace(CLIENT, instance=f"i-1{to}")
         known.note(replace(WAIT, attempt=attempt, client=who, terms=Terms(operation=True)), QUEUED_)
@@ -350,17 +350,17 @@ from holdfast import Holdfast
 
 locks = Holdfast(sys.argv[1])
 with locks.hold("parent") as lease:
-    inherited = locks._store._signals._line
+    inherited = locks._engine.store._signals._line
     pid = os.fork()
     if not pid:
         assert lease.lost, "the child holds nothing"
-        assert locks._store._signals.address == ""
+        assert locks._engine.store._signals.address == ""
         with locks.hold("child", timeout=20):
-            assert locks._store._signals.address
+            assert locks._engine.store._signals.address
         locks.close()
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
-    assert locks._store._signals._line is inherited
+    assert locks._engine.store._signals._line is inherited
     lease.check()
     with locks.hold("again", timeout=20):
         pass

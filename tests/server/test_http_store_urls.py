@@ -225,18 +225,18 @@ def test_a_token_is_shown_to_nobody(server, caplog):
     with Holdfast(url) as locks:
         told += [
             repr(locks),
-            repr(locks._store),
-            repr(locks._store._tokens),
-            repr(vars(locks._store)["_how"]),
+            repr(locks._engine.store),
+            repr(locks._engine.store._tokens),
+            repr(vars(locks._engine.store)["_how"]),
         ]
         for status in (401, 403, 404, 500, 502):
             server.on("/nightly", plain("no", status))
             server.on("/v1/signals", plain("no", status))
             with pytest.raises(errors.HoldfastError) as caught:
-                locks._store.execute(r.Inspect("nightly"))
+                locks._engine.store.execute(r.Inspect("nightly"))
             told += [str(caught.value), "".join(traceback.format_exception(caught.value))]
             told.append(repr(pickle.loads(pickle.dumps(caught.value))))
-        locks._store.be_reachable()
+        locks._engine.store.be_reachable()
     assert not [text for text in [*told, caplog.text] if "s" * 43 in text]
 
 
@@ -258,7 +258,7 @@ def test_a_client_of_a_server_works_by_its_url_alone(server, open_at, tmp_path: 
     server.on("/v1/server", answer({"answer": "server", "store": {"durable": True, "signals": False}}))
     with Holdfast(server.url) as locks:
         assert repr(locks) == f"<Holdfast '{server.url}' 0 leases>"
-        assert locks._store.traits.swept
-        assert locks._keeping._sweep_at == math.inf  # the server does it, and we may have no right to
+        assert locks._engine.store.traits.swept
+        assert locks._engine.keeper._sweep_at == math.inf  # the server does it, and we may have no right to
         with locks.hold("nightly") as lease:
             assert lease.token == 7

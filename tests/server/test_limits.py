@@ -8,9 +8,9 @@ import pytest
 from holdfast.core.data import replace
 from holdfast.core.requests import Acquire, Client
 from holdfast.errors import LimitExceeded, TooManyRequests
-from holdfast.server.admission import expiring
+from holdfast.server.admission import expiring_set
 from holdfast.server.admission.access import ANYONE, Principal
-from holdfast.server.admission.expiring import Expiring
+from holdfast.server.admission.expiring_set import ExpiringSet
 from holdfast.server.admission.limits import KEYS_WITHIN, TIDY_EVERY, Budget
 from holdfast.server.http.message import Stream
 from holdfast.server.settings import Limits
@@ -295,17 +295,17 @@ def test_forgetting_a_principal_gives_it_no_more_than_it_had(clock):
 
 
 def test_names_that_are_taken_and_dropped_for_ever_take_no_room():
-    names = Expiring()
+    names = ExpiringSet()
     for n in range(10_000):
         names.put(f"n{n}", 1e9)
         names.drop(f"n{n}")
         names.drop("unknown")
     assert len(names) == 0
-    assert len(names._heap) <= expiring.SLACK + 1
+    assert len(names._heap) <= expiring_set.SLACK + 1
 
 
 def test_a_name_that_is_put_off_for_ever_takes_no_room():
-    names = Expiring()
+    names = ExpiringSet()
     for n in range(10_000):
         names.put("n", n + 100.0)
         assert names.count(float(n)) == 1
@@ -313,7 +313,7 @@ def test_a_name_that_is_put_off_for_ever_takes_no_room():
 
 
 def test_a_name_never_ends_before_the_latest_it_was_given():
-    names = Expiring()
+    names = ExpiringSet()
     names.put("n", 100.0)
     names.put("n", 50.0)
     assert names.count(99.0) == 1
@@ -321,19 +321,19 @@ def test_a_name_never_ends_before_the_latest_it_was_given():
 
 
 def test_no_step_drops_more_than_so_many():
-    names = Expiring()
-    for n in range(expiring.MANY * 2):
+    names = ExpiringSet()
+    for n in range(expiring_set.MANY * 2):
         names.put(f"n{n}", 1.0)
-    assert names.count(2.0) == expiring.MANY * 2 - expiring.SOME
+    assert names.count(2.0) == expiring_set.MANY * 2 - expiring_set.SOME
     assert names.is_full(10**9, 2.0) is False
-    assert len(names) == expiring.MANY * 2 - 2 * expiring.SOME
+    assert len(names) == expiring_set.MANY * 2 - 2 * expiring_set.SOME
     assert names.is_full(10, 2.0) is True
     assert names.is_full(10, 2.0) is False
 
 
 def test_random_names_are_counted_as_a_plain_dictionary_would():
     chance = random.Random(7)
-    names, plain, now = Expiring(), {}, 0.0
+    names, plain, now = ExpiringSet(), {}, 0.0
     for _ in range(20_000):
         name = f"n{chance.randrange(50)}"
         if chance.random() < 0.5:
@@ -346,7 +346,7 @@ def test_random_names_are_counted_as_a_plain_dictionary_would():
         now += chance.random()
         plain = {name: end for name, end in plain.items() if end > now}
         assert names.count(now) == len(plain)
-        assert len(names._heap) <= 2 * len(plain) + expiring.SLACK + expiring.SOME
+        assert len(names._heap) <= 2 * len(plain) + expiring_set.SLACK + expiring_set.SOME
 
 
 def test_what_a_request_says_beyond_key_and_attempt_does_not_matter(clock):

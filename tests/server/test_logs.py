@@ -9,9 +9,8 @@ import threading
 import pytest
 
 from holdfast.log import log as library_log
-from holdfast.server.operating import logs
-from holdfast.server.operating.logs import ServerLog
-from holdfast.server.operating.sparing import Sparing
+from holdfast.server.system import logs
+from holdfast.server.system.logs import LogLimit, ServerLog
 
 NOON = 1_700_000_000.123
 REQUEST = {
@@ -204,7 +203,7 @@ def test_who_sets_the_clock_back_does_not_silence_the_log(monkeypatch):
 
 def test_a_quiet_while_gives_new_lines():
     now = [0.0]
-    sparing = Sparing(lambda: now[0])
+    sparing = LogLimit(lambda: now[0])
     assert [sparing.admit("x") for _ in range(12)] == [True] * 10 + [False] * 2
     assert sparing.admit("y")
     assert sparing.left_out() == []

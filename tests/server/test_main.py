@@ -15,7 +15,7 @@ from holdfast import Holdfast, SettingsError, StoreError
 from holdfast.core.requests import Acquire, Client, List, Swept, Withdraw
 from holdfast.server import Limits, Server, ServerSettings
 from holdfast.server.main import SWEPT_AT_ONCE
-from holdfast.server.operating.logs import ServerLog
+from holdfast.server.system.logs import ServerLog
 from tests.server.test_metrics import parse
 
 
@@ -142,7 +142,7 @@ async def test_it_listens_where_it_is_told_to(host, log):
 async def test_the_store_is_tidied_now_and_then(log, tmp_path):
     url = f"sqlite:///{tmp_path / 'locks.db'}"
     with Holdfast(url) as locks:
-        locks._store.execute(Acquire("old", "a", "o", 1.0, Client("", "h", 1), now=1000.0))
+        locks._engine.store.execute(Acquire("old", "a", "o", 1.0, Client("", "h", 1), now=1000.0))
     server = Server(settings(url=url, sweep_every=0.01), log=log)
     swept = asyncio.get_running_loop().create_future()
 
@@ -160,7 +160,7 @@ async def test_all_that_is_over_is_forgotten_however_few_keys_there_are(log, tmp
     many = 2 * SWEPT_AT_ONCE + 1
     with Holdfast(url) as locks:
         for number in range(many):
-            locks._store.execute(Withdraw("k", f"a-{number}", now=1000.0))
+            locks._engine.store.execute(Withdraw("k", f"a-{number}", now=1000.0))
     server = Server(settings(url=url, sweep_every=0.2), log=log)
     steps = []
     done = asyncio.get_running_loop().create_future()

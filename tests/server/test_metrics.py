@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.core import cluster as c
 from holdfast.core import requests as r
-from holdfast.server.operating import instruments
-from holdfast.server.operating.instruments import Counter, Gauge, Histogram
-from holdfast.server.operating.metrics import Metrics
+from holdfast.server.system import instruments
+from holdfast.server.system.instruments import Counter, Gauge, Histogram
+from holdfast.server.system.metrics import Metrics
 
 NAME = "[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"'
@@ -218,7 +218,7 @@ def test_there_are_only_so_many_series(kind):
 
 
 def test_attempts_in_queues_are_remembered_up_to_a_number(monkeypatch):
-    monkeypatch.setattr("holdfast.server.operating.metrics.MOST_REMEMBERED", 2)
+    monkeypatch.setattr("holdfast.server.system.metrics.MOST_REMEMBERED", 2)
     metrics = Metrics()
     for number in range(3):
         metrics.observe_answer(acquire(f"a-{number}"), r.Queued(1, HOLDER, 5.0))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.wire import ROUTES
 from holdfast.server.openapi import describe
-from holdfast.server.routes import ROUTES
 from tests.extent import first
 from tests.servers.lock_server import LockServer
 

@@ -17,8 +17,8 @@ from holdfast.core.requests import Acquire, Client, Granted, Health, List, Probe
 from holdfast.errors import StoreUnavailable
 from holdfast.server import Server, ServerSettings
 from holdfast.server.backend import Backend
-from holdfast.server.operating.logs import ServerLog
-from holdfast.server.operating.readiness import FRESH, Readiness
+from holdfast.server.system.logs import ServerLog
+from holdfast.server.system.readiness import FRESH, Readiness
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
 from tests.clients.test_sqlite_trouble import fill, mounted

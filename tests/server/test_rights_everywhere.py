@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.core.access import VERBS
 from holdfast.core.cluster import WORK_STATES
-from holdfast.server.routes import ROUTES
+from holdfast.core.wire import ROUTES
 from tests.server.callers import HELD, MARK, NEVER, listening
 
 MINE = ("mine:", "shared:")  # the latter between others' keys that begin with s

@@ -2,8 +2,9 @@
 
 import pytest
 
+from holdfast.core.wire import ROUTES
 from holdfast.errors import InvalidKey, RequestRefused
-from holdfast.server.routes import ROUTES, WrongMethod, match
+from holdfast.server.router import WrongMethod, match
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)

@@ -39,11 +39,11 @@ from holdfast.core.requests import (
     Withdrawn,
 )
 from holdfast.stores.base import micros
-from holdfast.testing.simulation import Checker, SimulationFailed, Step, Violation, simulate
-from holdfast.testing.simulation.observed import NOTHING, Hold, ObservedMemory, State, Ticket
-from holdfast.testing.simulation.step import EPOCH
-from holdfast.testing.simulation.worker import Worker
-from tests.exploring.planting import plant
+from proof.simulation import Checker, SimulationFailed, Step, Violation, simulate
+from proof.simulation.observed import NOTHING, Hold, ObservedMemory, State, Ticket
+from proof.simulation.step import EPOCH
+from proof.simulation.worker import Worker
+from tests.explorer.plants import plant
 
 KEY = "key"
 HERE = Client("here", "host", 1)

@@ -6,8 +6,9 @@ from collections import Counter
 
 import pytest
 
-from holdfast.testing.simulation import Report
-from holdfast.testing.simulation.cluster import simulate_cluster
+from proof.simulation import Report
+from proof.simulation.cluster import simulate_cluster
+from tests.shared import once
 
 MEMORY_SEEDS = range(60)
 SQLITE_SEEDS = range(6)
@@ -43,8 +44,8 @@ HAPPENED = (
 
 
 @pytest.fixture(scope="module")
-def on_memory() -> list[Report]:
-    return [simulate_cluster(seed) for seed in MEMORY_SEEDS]
+def on_memory(tmp_path_factory: pytest.TempPathFactory) -> list[Report]:
+    return once(tmp_path_factory, "engines", lambda: [simulate_cluster(seed) for seed in MEMORY_SEEDS])
 
 
 def test_every_invariant_holds_on_memory(on_memory: list[Report]):

@@ -13,8 +13,8 @@ from holdfast.core.data import replace
 from holdfast.core.requests import NotHeld
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.state import Instance
-from holdfast.testing.simulation import SimulationFailed
-from holdfast.testing.simulation.cluster import simulate_cluster
+from proof.simulation import SimulationFailed
+from proof.simulation.cluster import simulate_cluster
 
 SEEDS = 60
 

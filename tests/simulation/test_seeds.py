@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.simulation import Report, simulate
+from proof.simulation import Report, simulate
+from tests.shared import once
 
 MEMORY_SEEDS = range(120)
 SQLITE_SEEDS = range(15)
@@ -78,14 +79,18 @@ OUTCOMES = (
 
 
 @pytest.fixture(scope="module")
-def on_memory() -> list[Report]:
-    return [simulate(seed) for seed in MEMORY_SEEDS]
+def on_memory(tmp_path_factory: pytest.TempPathFactory) -> list[Report]:
+    return once(tmp_path_factory, "seeds", lambda: [simulate(seed) for seed in MEMORY_SEEDS])
 
 
 @pytest.fixture(scope="module")
 def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> list[Report]:
     folder = tmp_path_factory.mktemp("simulation")
-    return [simulate(seed, store="sqlite", folder=folder) for seed in SQLITE_SEEDS]
+    return once(
+        tmp_path_factory,
+        "seeds-on-sqlite",
+        lambda: [simulate(seed, store="sqlite", folder=folder) for seed in SQLITE_SEEDS],
+    )
 
 
 def test_every_invariant_holds_on_memory(on_memory: list[Report]):
@@ -126,7 +131,7 @@ def test_a_trace_does_not_depend_on_the_process(hash_seed: str):
     command = [
         sys.executable,
         "-m",
-        "holdfast.testing.simulation",
+        "proof.simulation",
         "--start=3",
         "--seeds=1",
         "--store=memory",

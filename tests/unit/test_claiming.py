@@ -5,8 +5,8 @@ import math
 import pytest
 
 from holdfast.core.backoff import Backoff
-from holdfast.core.claiming import LOOK_AGAIN, Claiming
 from holdfast.core.cluster import MOST_CLAIMED, Assigned, Beat, Claim, Claimed
+from holdfast.core.demand import LOOK_AGAIN, Claiming
 from holdfast.core.membership import Membership
 from holdfast.core.requests import Client
 from holdfast.core.settings import Settings

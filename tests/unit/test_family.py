@@ -13,7 +13,6 @@ from holdfast.core.family import (
     Link,
     Notes,
     Terms,
-    check_at_least,
     dump,
     fits,
     load_cycle,
@@ -21,6 +20,7 @@ from holdfast.core.family import (
     load_notes,
     load_terms,
 )
+from holdfast.core.settings import check_at_least
 from holdfast.errors import SettingsError
 
 SHARED = Terms(mode="shared")

@@ -53,6 +53,16 @@ def answer(keeper: Keeper, said: LeaseAnswer, *, asked: float, attempt: str = "a
     return keeper.answered(Renew(leases=(renewal(attempt, ttl),)), Renewed(leases=(said,)), asked=asked)
 
 
+def test_when_a_lease_was_asked_for_follows_from_its_trust(keeper):
+    keep(keeper, "a-1", asked=100.0, ttl=10.0)
+    first = keeper.leases["a-1"]
+    margin = keeper.settings.margin_for(10.0)
+    told = keeper.keep(
+        Grant("nightly", "a-2", "ann", 8, 10.0, trusted_until=100.0 + 10.0 - margin), max_hold=60.0
+    )
+    assert (told.renew_at, told.stop_at) == (pytest.approx(first.renew_at, abs=2.0), 160.0)
+
+
 def test_with_nothing_to_keep_there_is_nothing_to_do(keeper):
     assert keeper.next_at() == math.inf
     assert keeper.due(0.0) is None

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.client.keeper_thread import KeeperThread
 from holdfast.clock import boot_time
 from holdfast.core.plans import Grant
 from holdfast.core.requests import LeaseAnswer, Renew, Renewed, RenewLease
 from holdfast.core.settings import Settings
-from holdfast.keeping import KeeperThread
 
 TTL = 60.0
 WAIT = 10.0

@@ -4,7 +4,6 @@ import pytest
 
 from holdfast.core import cluster_plans as plans
 from holdfast.core.backoff import Backoff
-from holdfast.core.claiming import Claiming
 from holdfast.core.cluster import (
     Assign,
     Assigned,
@@ -21,6 +20,7 @@ from holdfast.core.cluster import (
     WorkView,
 )
 from holdfast.core.data import replace
+from holdfast.core.demand import Claiming
 from holdfast.core.membership import DEAD, DRAINING, LEFT, Membership
 from holdfast.core.plans import MOST_LATE, Abandoned, Grant, Stopped, Wait, unless
 from holdfast.core.requests import Busy, Client, Holder, NotHeld, Withdraw

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores.sql import Statements, schema_versions
+from holdfast.stores.sql.files import Statements, schema_versions
 
 STATEMENTS = """\
 -- A comment before everything.

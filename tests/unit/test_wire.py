@@ -12,12 +12,23 @@ from holdfast import errors
 from holdfast.core import access, wire
 from holdfast.core import cluster as c
 from holdfast.core import requests as r
-from holdfast.core.data import replace
+from holdfast.core.data import as_dict, data, replace
 from holdfast.core.events import Event
-from holdfast.core.family import Failure, Link, Outcome, Terms
-from holdfast.core.wire_asked import TERMS, Asked
+from holdfast.core.family import Failure, Link, Mode, Outcome, Terms
+from holdfast.core.wire import ROUTES, Asked
+from holdfast.core.wire.ask import BY_REQUEST
+from holdfast.core.wire.fields import Fields, may, read_body
+from holdfast.core.wire.shapes import Many, OneOf, Shape, Text, Whole
+from holdfast.server.openapi import describe
+from holdfast.stores.base import READS
 from tests.unit.test_errors import EXAMPLES as ERRORS
 
+# As callers know them: the name of each of the terms in a body.
+TERMS = {
+    name: field.attribute.removeprefix("terms.")
+    for name, field in ROUTES[0].members.fields.items()
+    if field.attribute and field.attribute.startswith("terms.")
+}
 CLIENT = r.Client("i-1/s-1", "alpha", 101)
 HOLDER = r.Holder("ann", "alpha", 101, token=8, held_for=3.25)
 REQUESTS = [
@@ -147,6 +158,133 @@ ROUTED = [kind for kind in REQUESTS if kind not in (r.Fence, r.Probe)]
 def test_a_request_can_be_read_back_from_what_is_sent(kind, make):
     request = make(kind)
     assert read_back(kind, wire.ask(request)) == request
+
+
+READ = [
+    r.Acquire("k", "a-1", "ann", 30.0, CLIENT, wait=True, terms=Terms("shared", delay=2.0), seen=8),
+    r.Release("k", "a-1", 8, outcome=Outcome(True, "1", 60.0)),
+    r.Renew((r.RenewLease("k", "a-1", 8, 30.0),), (r.RefreshTicket("k", "a-2", 9.0),)),
+    r.Withdraw("k", "a-1"),
+    r.History("k", limit=7),
+    r.List(prefix="k", limit=7),
+    c.Offer((c.OfferedWork("w:1", "[1]", 3, 1.5, 99.5), c.OfferedWork("w:2"))),
+    c.Claim("i-1", 1, "a-1", ("w",), 8, 30.0, CLIENT),
+    c.ListWork(instance=""),
+    c.Finish("w:1", "a-1", 8, "completed"),
+    access.GrantAccess("0" * 12, "ci", "0" * 64, ("acquire:*",)),
+]
+
+
+@pytest.mark.parametrize("request_", READ, ids=lambda request: type(request).__name__)
+def test_the_table_makes_the_same_request_of_what_is_sent(request_):
+    route, asked = BY_REQUEST[type(request_)], wire.ask(request_)
+    if asked.body is None:
+        given = route.members.read_query(urlsplit(asked.path).query)
+    else:
+        given = read_body(route.members, json.dumps(asked.body).encode())
+    known = {"client": r.Client(**given["client"])} if given.get("client") else {}
+    named = getattr(request_, route.attribute) if route.attribute else ""
+    assert route.make(named, given, **known) == request_
+
+
+def test_a_body_that_is_too_deep_to_be_checked_is_a_bad_request():
+    class Endless(Shape):
+        def read(self, value, name):
+            raise RecursionError
+
+    with pytest.raises(errors.RequestRefused, match="nested too deeply"):
+        read_body(Fields({"data": may(Endless())}), b'{"data": []}')
+
+
+@pytest.mark.parametrize(
+    ("hint", "shape"),
+    [(int | None, Whole()), (tuple[str, ...], Many(Text(shortest=0), 1000)), (Literal["a"], OneOf(("a",)))],
+)
+def test_what_nobody_lists_is_as_its_type_says(hint, shape):
+    kind = data(type("Kind", (), {"__annotations__": {"many": hint}}))
+    assert Fields.of(kind, {}).fields["many"].shape == shape
+
+
+@data
+class Downgrade(r.Request["r.Granted | r.NotHeld | r.Refused"]):
+    """As it is, with one field more."""
+
+    key: str
+    attempt: str
+    token: int
+    mood: Literal["calm", "hasty"] = "calm"
+    note: str = ""
+    now: float | None = None
+
+
+def test_a_field_is_added_in_one_place():
+    """In the class of its request: it is sent, read within limits, described, and a part of the request."""
+    was = next(route for route in ROUTES if route.request is r.Downgrade)
+    listed = {name: was.members.fields[name] for name in ("attempt", "token")}
+    route = wire.Route(
+        was.name, was.method, was.path, was.about, "granted", request=Downgrade, members=listed
+    )
+    request = Downgrade("k", "a-1", 8, mood="hasty", note="why")
+    asked = wire.ask_by(route, request)
+    assert asked.body == {"attempt": "a-1", "token": 8, "mood": "hasty", "note": "why"}
+    given = route.members.read(asked.body)
+    assert route.make("k", given) == request
+    for wrong in ({"mood": "sad"}, {"note": "x" * 256}, {"note": 7}):
+        with pytest.raises(errors.SettingsError, match=next(iter(wrong))):
+            route.members.read(asked.body | wrong)
+    described = describe(routes=[route])["paths"][was.path]["post"]["requestBody"]["content"]
+    properties = described["application/json"]["schema"]["properties"]
+    assert properties["mood"] == {"type": "string", "enum": ["calm", "hasty"], "default": "calm"}
+    assert list(properties) == ["attempt", "token", "mood", "note"]
+    # A server of an earlier release does not know it, and need not: nobody has said it.
+    usual = wire.ask_by(route, Downgrade("k", "a-1", 8))
+    assert usual == wire.ask(r.Downgrade("k", "a-1", 8))
+    assert route.make("k", route.members.read(usual.body or {})) == Downgrade("k", "a-1", 8)
+
+
+@data
+class NewTerms:
+    """Such as they may be one day."""
+
+    mode: Mode = "exclusive"
+    delay: float = 0.0
+    grace: float = 0.0
+
+
+@data
+class Take(r.Request["r.Granted"]):
+    """A request with terms."""
+
+    key: str
+    attempt: str
+    terms: NewTerms = NewTerms()
+
+
+def test_a_term_is_added_in_one_place():
+    listed = {name: ROUTES[0].members.fields[name] for name in ("attempt", "mode", "lock_delay")}
+    route = wire.Route(
+        "take", "POST", "/v1/{key}", "Take it.", request=Take, members=listed, parts={"terms": NewTerms}
+    )
+    request = Take("k", "a-1", NewTerms("shared", grace=2.5))
+    said = wire.ask_by(route, request).body or {}
+    assert said == {"attempt": "a-1", "mode": "shared", "grace": 2.5}
+    assert route.make("k", route.members.read(said)) == request
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.request], ids=lambda route: route.name)
+def test_the_table_has_all_that_its_requests_have(route):
+    """Every attribute can be sent and is read back, or the path names it."""
+    said = {(field.attribute or name).partition(".")[0] for name, field in route.members.fields.items()}
+    extra = {name for name, field in route.members.fields.items() if field.attribute == ""}
+    named = {route.attribute} - {None}
+    left_out = {"now"} if route.request is r.Probe else set()
+    assert (said - extra) | named | left_out == set(route.request.__match_args__)
+    assert extra <= {"timeout"}
+
+
+def test_what_only_reads_makes_no_events():
+    assert {route.request for route in ROUTES if route.method == "GET" and route.request} - {r.Probe} <= READS
+    assert not READS & {route.request for route in ROUTES if route.events}
 
 
 def test_only_fencing_cannot_be_asked_over_a_wire():
@@ -299,7 +437,7 @@ def test_the_values_inside_of_others_are_those_that_their_types_say():
         said = {
             name for name, hint in get_type_hints(kind).items() if nested(hint) or get_origin(hint) is tuple
         }
-        assert set(wire._INSIDE.get(kind, {})) == said, kind
+        assert set(wire.answers.inside(kind)) == said, kind
 
 
 def test_what_need_not_be_said_of_work_is_not_said():
@@ -345,7 +483,7 @@ def test_nothing_is_an_answer():
 def test_what_a_newer_server_says_more_is_left_out():
     body = {"answer": "granted", "token": 8, "expires_in": 29.5, "colour": "red", "key": "k", "attempt": "a"}
     assert wire.answer_from_json(r.Inspect("k"), body) == r.Granted(8, 29.5)
-    body = {"answer": "broken", "holder": {**wire.as_dict(HOLDER), "colour": "red"}}
+    body = {"answer": "broken", "holder": {**as_dict(HOLDER), "colour": "red"}}
     assert wire.answer_from_json(r.Inspect("k"), body) == r.Broken(HOLDER)
 
 

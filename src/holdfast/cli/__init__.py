@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from holdfast import __version__, errors
 from holdfast.cli import (
-    breaking,
+    break_,
     completion,
-    demo,
     doctor,
     every,
     instances,
@@ -27,28 +26,27 @@ from holdfast.cli import (
     work,
 )
 from holdfast.cli.interrupts import Interrupted
-from holdfast.cli.options import USAGE, Parser, add_url
+from holdfast.cli.options import USAGE, Parser, add_store, split
 from holdfast.cli.output import report_log, say
-from holdfast.cli.splitting import split
 from holdfast.cli.target import refuse_url
 
+# In the order of the list of commands: the module, what the list says of it, and what follows its name.
 COMMANDS = (
-    run,
-    every,
-    ls,
-    show,
-    watch,
-    breaking,
-    resize,
-    work,
-    instances,
-    sweep,
-    schema,
-    serve,
-    token,
-    doctor,
-    demo,
-    completion,
+    (run, "run a command while holding a lock", "KEY [options] -- COMMAND [ARG ...]"),
+    (every, "run a command on a schedule, on one of all nodes", "SCHEDULE [options] -- COMMAND [ARG ...]"),
+    (ls, "list locks", "[PREFIX] [options]"),
+    (show, "show one lock, its queue and its history", "KEY [options]"),
+    (watch, "print what happens to locks, as it happens", "PATTERN [options]"),
+    (break_, "take a lock away from its holder", "KEY --reason TEXT [options]"),
+    (resize, "change how many permits a semaphore has", "KEY PERMITS [options]"),
+    (work, "look at work, offer it, retry or forget it", f"[{'|'.join(work.ACTIONS)}] [KEY ...] [options]"),
+    (instances, "list the instances that have joined to do work", "[options]"),
+    (sweep, "tidy the store", "[options]"),
+    (schema, "look at the store's tables, make or drop them", f"[{schema.SYNOPSIS}] [URL] [options]"),
+    (serve, "serve locks over HTTP, with a dashboard", "[options]"),
+    (token, "make, list and revoke the access tokens of a server", token.SYNOPSIS),
+    (doctor, "check everything between here and the store", "[URL] [options]"),
+    (completion, "print a script for a shell's completion", "bash|zsh|fish"),
 )
 BROKEN_PIPE = 141  # as a shell would show a program that SIGPIPE ended
 
@@ -70,7 +68,6 @@ examples:
   holdfast work                                what is to be done, and by whom
   holdfast serve                               the lock server and its dashboard
   holdfast doctor                              does everything work?
-  holdfast demo                                watch five processes share a lock
 
 'holdfast COMMAND --help' says more about each.
 """
@@ -82,10 +79,20 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--version", action="version", version=f"holdfast {__version__}", help="print the version"
     )
-    add_url(parser)
+    add_store(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND ...", prog="holdfast")
-    for command in COMMANDS:
-        command.add(commands)
+    for module, help, usage in COMMANDS:
+        name = module.__name__.rpartition(".")[2].removesuffix("_")
+        command = commands.add_parser(
+            name,
+            help=help,
+            usage=f"holdfast {name} {usage}",
+            description=module.DESCRIPTION,
+            epilog=getattr(module, "EPILOG", None),
+        )
+        module.add_options(command)
+        command.set_defaults(call=module.call)
+        command.about = help
     return parser
 
 
@@ -102,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help()
             return USAGE
         refuse_url(args)
-        args.guarded = guarded
+        args.guarded, args.parser = guarded, parser
         code: int = args.call(args)
         sys.stdout.flush()
         return code

@@ -14,20 +14,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from holdfast import errors, identity
+from holdfast.core import requests as r
 from holdfast.core.cluster import ListInstances
-from holdfast.core.data import data
-from holdfast.core.requests import (
-    Acquire,
-    Client,
-    Granted,
-    Inspect,
-    NotHeld,
-    Queued,
-    Release,
-    Signal,
-    Sweep,
-    Withdraw,
-)
+from holdfast.core.data import data, replace
 from holdfast.stores import open_store, open_tables
 from holdfast.stores.base import UP_TO_DATE, Store, StoreOptions
 
@@ -52,7 +41,7 @@ class Finding:
 class Checkup:
     """Looks at one store, as far as it can get."""
 
-    def __init__(self, url: str, prefix: str = "holdfast-doctor:") -> None:
+    def __init__(self, url: str, prefix: str) -> None:
         self.url = url
         self.key = f"{prefix}{secrets.token_hex(8)}"
         self._opened: list[Store] = []
@@ -71,93 +60,89 @@ class Checkup:
         try:
             store, client = self._open()
         except errors.HoldfastError as error:
-            yield Finding("connect", False, str(error), advice(error))
+            yield failed("connect", error)
             return
         yield _took("connect", "it answers", time.perf_counter() - began)
-        yield from self._schema()
-        yield from self._session(store)
-        yield self._privileges(store, client)
-        yield self._clock(store, client)
-        yield self._signals(store, client)
-        yield self._round_trip(store)
+        for name, check in (
+            ("schema", self._schema),
+            ("session", self._session),
+            ("take and release", self._privileges),
+            ("clock", self._clock),
+            ("signals", self._signals),
+            ("round trip", self._round_trip),
+        ):
+            try:
+                finding = check(name, store, client)
+            except errors.HoldfastError as error:
+                finding = failed(name, error)
+            if finding is not None:
+                yield finding
 
-    def _open(self) -> tuple[Store, Client]:
+    def _open(self) -> tuple[Store, r.Client]:
         client = identity.new_client()
         store = open_store(self.url, StoreOptions(client, "none"))
         self._opened.append(store)
         store.open()
         return store, client
 
-    def _schema(self) -> Iterator[Finding]:
+    def _schema(self, name: str, store: Store, client: r.Client) -> Finding | None:
         try:
-            text = open_tables(self.url, StoreOptions(identity.new_client())).status()
+            text = open_tables(self.url, StoreOptions(client)).status()
         except errors.SettingsError:  # it has no tables
-            return
-        except errors.StoreError as error:
-            yield Finding("schema", False, str(error), advice(error))
-            return
+            return None
         good = text.endswith(UP_TO_DATE)
-        yield Finding("schema", good, text, "" if good else "holdfast schema apply URL")
+        return Finding(name, good, text, "" if good else "holdfast schema apply URL")
 
-    def _session(self, store: Store) -> Iterator[Finding]:
+    def _session(self, name: str, store: Store, client: r.Client) -> Finding | None:
         """Say what somebody has set for this account, or this database, that cannot be left as it is."""
         if not hasattr(store, "remarks"):
-            return
-        try:
-            remarks: list[str] = store.remarks()
-        except errors.StoreError as error:
-            yield Finding("session", False, str(error), advice(error))
-            return
-        if not remarks:
-            yield Finding("session", True, "nothing that is set here had to be overridden")
-        else:
-            yield Finding("session", None, "; ".join(remarks))
+            return None
+        remarks = "; ".join(store.remarks())
+        well = "nothing that is set here had to be overridden"
+        return Finding(name, None if remarks else True, remarks or well)
 
-    def _privileges(self, store: Store, client: Client) -> Finding:
-        name, attempt = "take and release", secrets.token_hex(16)
+    def _privileges(self, name: str, store: Store, client: r.Client) -> Finding:
+        attempt = secrets.token_hex(16)
         began = time.perf_counter()
-        try:
-            granted = store.execute(self._acquire(client, attempt))
-            if not isinstance(granted, Granted):
-                return Finding(name, False, f"a lock that nobody has was not granted: {granted!r}")
-            ended = store.execute(Release(self.key, attempt, granted.token))
-        except errors.HoldfastError as error:
-            return Finding(name, False, str(error), advice(error))
-        if isinstance(ended, NotHeld):
+        granted = store.execute(self._acquire(client, attempt))
+        if not isinstance(granted, r.Granted):
+            return Finding(name, False, f"a lock that nobody has was not granted: {granted!r}")
+        ended = store.execute(r.Release(self.key, attempt, granted.token))
+        if isinstance(ended, r.NotHeld):
             return Finding(name, False, f"what was granted was not held a moment later: {ended.why}")
         return _took(name, "a lock can be taken and released", time.perf_counter() - began)
 
-    def _clock(self, store: Store, client: Client) -> Finding:
+    def _clock(self, name: str, store: Store, client: r.Client) -> Finding:
         """Compare clocks: the token of a key that is new is the store's time in microseconds."""
         attempt = secrets.token_hex(16)
         before = time.time()
         try:
             granted = store.execute(self._acquire(client, attempt))
             after = time.time()
-            if not isinstance(granted, Granted):
-                return Finding("clock", None, "could not be compared")
-            store.execute(Release(self.key, attempt, granted.token))
+            if not isinstance(granted, r.Granted):
+                return Finding(name, None, "could not be compared")
+            store.execute(r.Release(self.key, attempt, granted.token))
         except errors.HoldfastError as error:
-            return Finding("clock", None, f"could not be compared: {error}")
+            return Finding(name, None, f"could not be compared: {error}")
         ahead = granted.token / 1e6 - (before + after) / 2
         if abs(ahead) <= max(SMALL_DIFFERENCE, after - before):
-            return Finding("clock", True, f"the store's clock and ours differ by {abs(ahead):.3f} s")
+            return Finding(name, True, f"the store's clock and ours differ by {abs(ahead):.3f} s")
         way = "ahead of" if ahead > 0 else "behind"
         return Finding(
-            "clock",
+            name,
             None,
             f"the store's clock is {abs(ahead):.1f} s {way} ours; only its own decides, so locks are right",
             "check the time service (NTP) of both machines: tokens follow the store's clock",
         )
 
-    def _signals(self, store: Store, client: Client) -> Finding:
+    def _signals(self, name: str, store: Store, client: r.Client) -> Finding:
         """Let one client wait for what the other has, and see whether the hand-over is told."""
         if not store.traits.signals:
-            return Finding("signals", None, "this store wakes nobody; waiters ask every heartbeat (2 s)")
+            return Finding(name, None, "this store wakes nobody; waiters ask every heartbeat (2 s)")
         told = threading.Event()
         arrived = 0.0
 
-        def listener(signal: Signal) -> None:
+        def listener(signal: r.Signal) -> None:
             nonlocal arrived
             if signal.key == self.key and signal.kind == "granted" and not told.is_set():
                 arrived = time.perf_counter()
@@ -170,70 +155,58 @@ class Checkup:
             waiter.be_reachable()
             granted = store.execute(self._acquire(client, first))
             queued = waiter.execute(self._acquire(other, second, wait=True))
-            if not isinstance(granted, Granted) or not isinstance(queued, Queued):
-                return Finding("signals", False, f"nobody had to wait: {granted!r}, {queued!r}")
+            if not isinstance(granted, r.Granted) or not isinstance(queued, r.Queued):
+                return Finding(name, False, f"nobody had to wait: {granted!r}, {queued!r}")
             began = time.perf_counter()
-            store.execute(Release(self.key, first, granted.token))
+            store.execute(r.Release(self.key, first, granted.token))
             heard = told.wait(SIGNAL_WITHIN)
             claimed = waiter.execute(self._acquire(other, second))
-            if isinstance(claimed, Granted):  # a withdrawal would be remembered for a while
-                waiter.execute(Release(self.key, second, claimed.token))
-        except errors.HoldfastError as error:
+            if isinstance(claimed, r.Granted):  # a withdrawal would be remembered for a while
+                waiter.execute(r.Release(self.key, second, claimed.token))
+        except errors.HoldfastError:
             with suppress(errors.HoldfastError):
-                store.execute(Withdraw(self.key, second))
-            return Finding("signals", False, str(error), advice(error))
+                store.execute(r.Withdraw(self.key, second))
+            raise
         if heard:
-            return _took("signals", "a waiter is woken", max(arrived - began, 0.0))
+            return _took(name, "a waiter is woken", max(arrived - began, 0.0))
         return Finding(
-            "signals",
+            name,
             False,
             f"no wake-up has arrived within {SIGNAL_WITHIN:g} s; waiters ask every heartbeat (2 s) instead",
             "is a pooler or proxy in between that holds back notifications? See the how-to of this database",
         )
 
-    def _round_trip(self, store: Store) -> Finding:
+    def _round_trip(self, name: str, store: Store, client: r.Client) -> Finding:
         took = []
-        question: Inspect | Release = Inspect(self.key)
+        question: r.Inspect | r.Release = r.Inspect(self.key)
         try:
-            try:
-                store.execute(question)
-            except errors.AccessDenied:  # who may not look may still give back what it has not got
-                question = Release(self.key, secrets.token_hex(16), 1)
-            for _ in range(ROUND_TRIPS):
-                began = time.perf_counter()
-                store.execute(question)
-                took.append(time.perf_counter() - began)
-        except errors.HoldfastError as error:
-            return Finding("round trip", False, str(error), advice(error))
+            store.execute(question)
+        except errors.AccessDenied:  # who may not look may still give back what it has not got
+            question = r.Release(self.key, secrets.token_hex(16), 1)
+        for _ in range(ROUND_TRIPS):
+            began = time.perf_counter()
+            store.execute(question)
+            took.append(time.perf_counter() - began)
         median = statistics.median(took)
-        finding = _took(
-            "round trip", f"the median of {ROUND_TRIPS}, the longest took {_ms(max(took))}", median
-        )
-        if median <= SLOW:
-            return finding
-        return Finding(
-            "round trip",
-            None,
-            finding.text,
-            "every lock costs at least one: be nearer to the store, or use longer ttls",
-            finding.milliseconds,
-        )
+        finding = _took(name, f"the median of {ROUND_TRIPS}, the longest took {_ms(max(took))}", median)
+        slow = "every lock costs at least one: be nearer to the store, or use longer ttls"
+        return finding if median <= SLOW else replace(finding, good=None, advice=slow)
 
-    def _acquire(self, client: Client, attempt: str, *, wait: bool = False) -> Acquire:
+    def _acquire(self, client: r.Client, attempt: str, *, wait: bool = False) -> r.Acquire:
         owner = f"holdfast-doctor-{attempt[:12]}"
-        return Acquire(self.key, attempt, owner, TTL, client, wait=wait)
+        return r.Acquire(self.key, attempt, owner, TTL, client, wait=wait)
 
     def _tidy(self) -> None:
-        """Forget the probe, if we may; else the next sweep does.
+        """Forget the probe, if we may; otherwise the next sweep does.
 
         A sweep that has no patience would also forget who has left or died just now, so where instances have
         joined it is left to the next one as well.
         """
         if self._opened:
-            before = self.key[:-1] + chr(ord(self.key[-1]) - 1) + "~"  # the probe is the next key behind it
+            before = self.key[:-1] + chr(ord(self.key[-1]) - 1) + "~"  # the probe is the next key after it
             with suppress(errors.HoldfastError):
                 if not self._opened[0].execute(ListInstances(limit=1)).instances:
-                    self._opened[0].execute(Sweep(limit=1, after=before, idle=0.0))
+                    self._opened[0].execute(r.Sweep(limit=1, after=before, idle=0.0))
 
 
 def _took(name: str, text: str, seconds: float) -> Finding:
@@ -255,6 +228,7 @@ _ADVICE: tuple[tuple[type[errors.HoldfastError], str], ...] = (
 )
 
 
-def advice(error: errors.HoldfastError) -> str:
-    """Return what to do about an error, beside what it says itself."""
-    return next((text for kind, text in _ADVICE if isinstance(error, kind)), "")
+def failed(name: str, error: errors.HoldfastError) -> Finding:
+    """Return that a check ended with an error, and what to do about it beside what it says itself."""
+    advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), "")
+    return Finding(name, False, str(error), advice)

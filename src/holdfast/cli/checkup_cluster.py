@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from holdfast import errors
-from holdfast.cli.asking import Asking
-from holdfast.cli.checkup import Finding, advice
+from holdfast.cli.checkup import Finding, failed
+from holdfast.cli.connection import Connection
 from holdfast.cli.instances import instances
 from holdfast.cli.output import count, duration_text
 from holdfast.core.cluster import INSTANCE_STATES, CountWork, InstanceView, WorkCount
@@ -19,12 +19,12 @@ NAMED = 3
 def look_at_cluster(url: str) -> Iterator[Finding]:
     """Return what is to be said: nothing if nobody has joined and nothing was offered, or we may not look."""
     try:
-        with Asking(url) as asking:
-            members, counts = list(instances(asking)), asking.ask(CountWork())
+        with Connection(url) as connection:
+            members, counts = list(instances(connection)), connection.ask(CountWork())
     except errors.AccessDenied:
         return
     except errors.HoldfastError as error:
-        yield Finding("instances", False, str(error), advice(error))
+        yield failed("instances", error)
         return
     if members:
         yield _instances(members)
@@ -73,13 +73,13 @@ def _unclaimed(counts: Sequence[WorkCount]) -> Iterator[Finding]:
 
 
 def _failed(counts: Sequence[WorkCount]) -> Iterator[Finding]:
-    failed = [each for each in counts if each.failed]
-    if failed:
-        pieces = count(sum(each.failed for each in failed), "piece")
+    gone = [each for each in counts if each.failed]
+    if gone:
+        pieces = count(sum(each.failed for each in gone), "piece")
         yield Finding(
             "failed work",
             None,
-            f"{pieces} of type {_some([each.type for each in failed])}",
+            f"{pieces} of type {_some([each.type for each in gone])}",
             "see 'holdfast work list --state failed', then 'holdfast work retry KEY' or 'forget KEY'",
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast import __version__, errors
-from holdfast.cli.checkup import Checkup, Finding, advice
+from holdfast.cli.checkup import Checkup, Finding, failed
 from holdfast.cli.output import count
 from holdfast.core import wire
 from holdfast.core.access import parse_right, prefixes
@@ -40,25 +40,22 @@ class ServerCheckup:
             yield self._ready()
             status, about = self._get("/v1/server")
         except errors.HoldfastError as error:
-            yield Finding("reach the server", False, str(error), advice(error))
+            yield failed("reach the server", error)
             return
         except OSError as error:  # nobody listens, or hangs up in the handshake
             text = f"cannot connect to {self._options}: {error.strerror or error}"
-            yield Finding("reach the server", False, text, advice(errors.StoreUnavailable(text)))
+            yield failed("reach the server", errors.StoreUnavailable(text))
             return
         if status != 200:
             refusal = self._tokens.refused("401") if status == 401 else wire.error_from_json(status, about)
-            yield Finding("server", False, str(refusal), advice(refusal))
+            yield failed("server", refusal)
             return
         yield self._version(about)
         yield self._authentication(about)
         prefix = self._choose(about["principal"]["rights"])
         if prefix is None:
-            yield Finding(
-                "take and release",
-                None,
-                "not tried: the access token may acquire no prefix, only single keys or none",
-            )
+            text = "not tried: the access token may acquire no prefix, only single keys or none"
+            yield Finding("take and release", None, text)
             return
         yield from Checkup(self._url, prefix).run()
 
@@ -67,11 +64,10 @@ class ServerCheckup:
         if self._tls is None:
             if options.is_local:
                 return Finding("tls", True, "not needed: nothing leaves this machine")
-            return Finding(
-                "tls", None, "http:// sends everything in the clear", "use https://, or trust the network"
-            )
+            text = "http:// sends everything in the clear"
+            return Finding("tls", None, text, "use https://, or trust the network")
         made = socket.create_connection((options.host, options.port), options.connect_timeout)
-        with made, _shake_hands(self._tls, made, options) as secured:
+        with made, self._tls.wrap(made) as secured:
             certificate = secured.getpeercert() or {}
             version = secured.version()
         left = ssl.cert_time_to_seconds(str(certificate["notAfter"])) - time.time()
@@ -99,9 +95,8 @@ class ServerCheckup:
             hint = "" if good else "make access tokens: holdfast token create NAME --allow RIGHT"
             return Finding("rights", good, "nobody is asked who they are: everybody may do everything", hint)
         principal = about["principal"]
-        return Finding(
-            "rights", True, f"you are {principal['name']}, and may {', '.join(principal['rights'])}"
-        )
+        rights = ", ".join(principal["rights"])
+        return Finding("rights", True, f"you are {principal['name']}, and may {rights}")
 
     def _choose(self, rights: list[str]) -> str | None:
         """Return how the probe's key has to begin for us to be allowed it."""
@@ -113,11 +108,8 @@ class ServerCheckup:
 
     def _get(self, path: str, *, ask_as_somebody: bool = True) -> tuple[int, dict[str, Any]]:
         options = self._options
-        lines = [
-            f"GET {options.prefix}{path} HTTP/1.1",
-            f"Host: {options.address}",
-            "Accept: application/json",
-        ]
+        lines = [f"GET {options.prefix}{path} HTTP/1.1", f"Host: {options.address}"]
+        lines.append("Accept: application/json")
         if ask_as_somebody and self._tokens.value:
             if not (options.secure or options.is_local or options.insecure):
                 raise errors.SettingsError(
@@ -136,14 +128,3 @@ class ServerCheckup:
         if not isinstance(body, dict):
             raise errors.StoreMisconfigured(f"{options} is no lock server: {path} is no JSON object there")
         return reply.head.status, body
-
-
-def _shake_hands(tls: TLS, made: socket.socket, options: Any) -> ssl.SSLSocket:
-    from holdfast.stores.http.tls import translate
-
-    try:
-        secured = tls.wrap(made)
-    except ssl.SSLError as error:
-        raise translate(error, options) from error
-    assert isinstance(secured, ssl.SSLSocket)
-    return secured

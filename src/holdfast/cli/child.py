@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from holdfast.cli import guardian, reaping
+from holdfast.cli import guardian, orphans
 from holdfast.errors import LeaseLost
 
 
@@ -49,7 +49,6 @@ class Lost:
 
 
 Event = Ended | Stopped | Told | Lost
-Put = Callable[[Event], None]
 Events = queue.SimpleQueue[Event]
 
 
@@ -66,13 +65,13 @@ class Child:
         *,
         grace: float,
         until: float,
-        put: Put,
+        put: Callable[[Event], None],
         terminal: bool = True,
     ) -> None:
         self._grace = grace
         self._terminal = _own_terminal() if terminal else None
         stdin = None if terminal else subprocess.DEVNULL
-        self._guardian = reaping.start(
+        self._guardian = orphans.start(
             [sys.executable, "-I", "-S", guardian.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -84,7 +83,7 @@ class Child:
         self._pipe = self._guardian.stdin
         os.set_blocking(self._pipe.fileno(), False)  # we do not wait for a guardian that hangs
         try:
-            self._process = reaping.start(command, env=env, process_group=0, stdin=stdin)
+            self._process = orphans.start(command, env=env, process_group=0, stdin=stdin)
         except BaseException:
             self._dismiss_guardian()
             raise
@@ -142,7 +141,7 @@ class Child:
                 self._put(Stopped(number))
         code = os.waitstatus_to_exitcode(status)
         self._process.returncode = code
-        reaping.forget(pid)
+        orphans.forget(pid)
         self._put(Ended(128 - code if code < 0 else code))
 
     def _tell_guardian(self, line: bytes) -> None:
@@ -152,7 +151,7 @@ class Child:
     def _dismiss_guardian(self) -> None:
         self._pipe.close()
         self._guardian.wait()
-        reaping.forget(self._guardian.pid)
+        orphans.forget(self._guardian.pid)
 
 
 def _own_terminal() -> int | None:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from holdfast import errors
-from holdfast.cli.asking import Asking
 from holdfast.cli.checkup import Checkup, Finding
 from holdfast.cli.checkup_cluster import look_at_cluster
-from holdfast.cli.options import Commands, add_json, add_url, patience, url_of
-from holdfast.cli.output import DIM, GREEN, RED, YELLOW, clean, count, has_colours, paint
+from holdfast.cli.connection import Connection
+from holdfast.cli.options import add, add_store, patience, url_of
+from holdfast.cli.output import DIM, GREEN, RED, YELLOW, can_show, clean, count, paint
 from holdfast.cli.target import existing
 from holdfast.cli.target import shown as shown_url
 from holdfast.core import keys
@@ -40,26 +40,16 @@ examples:
 
 PREFIX = "holdfast-doctor:"
 UNWELL = 1
+MARKS = {True: "✓", False: "✗", None: "–"}
+ASCII_MARKS = {True: "ok", False: "NO", None: "- "}
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "doctor",
-        help="check everything between here and the store",
-        usage="holdfast doctor [URL] [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-    )
-    parser.add_argument("store", nargs="?", metavar="URL", help="where the locks are kept, as with --url")
-    parser.add_argument(
-        "--prefix",
-        metavar="PREFIX",
-        help=f"begin the probe's key with this, where not every key may be used (default: {PREFIX})",
-    )
-    add_json(parser, "write one JSON object a line")
-    add_url(parser)
-    parser.set_defaults(call=call)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what follows the command's name."""
+    add(parser, "store URL", "where the locks are kept, as with --url", nargs="?")
+    text = f"begin the probe's key with this, where not every key may be used (default: {PREFIX})"
+    add(parser, "--prefix PREFIX", text)
+    add_store(parser, json="write one JSON object a line")
 
 
 def call(args: argparse.Namespace) -> int:
@@ -72,12 +62,12 @@ def call(args: argparse.Namespace) -> int:
         keys.validate(args.prefix)
     url = existing(args)
     if not args.json:
-        print(f"{clean(shown_url(url))}")
+        print(clean(shown_url(url)))
     if patience(args):
-        with suppress(errors.HoldfastError), Asking(url, patience(args)):
+        with suppress(errors.HoldfastError), Connection(url, patience(args)):
             pass  # it is ready; if it is not even now, that is found below
     bad = remarks = 0
-    marks = _marks()
+    marks = MARKS if can_show("✓✗") else ASCII_MARKS
     for finding in _findings(url, args.prefix):
         bad += finding.good is False
         remarks += finding.good is None
@@ -91,37 +81,26 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _findings(url: str, prefix: str | None) -> Iterator[Finding]:
+    if url.startswith(("http://", "https://")):
+        from holdfast.cli.checkup_server import ServerCheckup
+
+        findings = ServerCheckup(url, prefix or PREFIX, given=prefix is not None).run()
+    else:
+        findings = Checkup(url, prefix or PREFIX).run()
     well = True
-    for finding in _checkup(url, prefix):
+    for finding in findings:
         yield finding
         well &= finding.good is not False
     if well:
         yield from look_at_cluster(url)
 
 
-def _checkup(url: str, prefix: str | None) -> Iterator[Finding]:
-    if url.startswith(("http://", "https://")):
-        from holdfast.cli.checkup_server import ServerCheckup
-
-        return ServerCheckup(url, prefix or PREFIX, given=prefix is not None).run()
-    return Checkup(url, prefix or PREFIX).run()
-
-
-def _marks() -> dict[bool | None, str]:
-    try:
-        "✓✗".encode(sys.stdout.encoding or "ascii")
-    except (UnicodeError, LookupError):
-        return {True: "ok", False: "NO", None: "- "}
-    return {True: "✓", False: "✗", None: "–"}
-
-
 def _print(finding: Finding, marks: dict[bool | None, str]) -> None:
-    colours = has_colours(sys.stdout)
     style = {True: GREEN, False: RED, None: YELLOW}[finding.good]
-    mark = paint(marks[finding.good], style, colours=colours)
+    mark = paint(marks[finding.good], style)
     print(f" {mark} {finding.name:<17} {clean(finding.text)}")
     if finding.advice:
-        print(f"   {'':<17} {paint(clean(finding.advice), DIM, colours=colours)}")
+        print(f"   {'':<17} {paint(clean(finding.advice), DIM)}")
     sys.stdout.flush()
 
 

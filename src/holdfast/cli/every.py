@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import queue
 import threading
 from collections.abc import Sequence
@@ -16,21 +15,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli.child import Events, Lost, Told
-from holdfast.cli.guarding import LOOK, Timing, check_command, perform, timing_of
-from holdfast.cli.interrupts import Interrupts
-from holdfast.cli.options import Commands, add_url, duration, is_duration, patience
+from holdfast.cli.leased_command import LOOK, Timing, check_command, perform, timing_of, under_signals
+from holdfast.cli.options import add, add_grace, add_store, duration, is_duration
 from holdfast.cli.output import SaidAlready, duration_text, say
-from holdfast.cli.reaping import reap_orphans
 from holdfast.cli.target import shown, target
+from holdfast.client.sync.client import Holdfast
+from holdfast.client.ticks import MISSED
 from holdfast.clock import boot_time
 from holdfast.core.data import replace
 from holdfast.core.settings import Settings
-from holdfast.masking import block_signals
-from holdfast.scheduling.ticking import MISSED
-from holdfast.sync import Holdfast
+from holdfast.signal_mask import block_signals
 
 if TYPE_CHECKING:
-    from holdfast.scheduling.threads import Run
+    from holdfast.client.sync.schedules import Run
 
 DESCRIPTION = """\
 Run a command on a schedule, for containers without cron: each tick is run once,
@@ -74,52 +71,22 @@ class CommandFailed(SaidAlready):
     """The command of a run did not end well."""
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "every",
-        help="run a command on a schedule, on one of all nodes",
-        usage="holdfast every SCHEDULE [options] -- COMMAND [ARG ...]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what follows the command's name."""
+    add(parser, "schedule SCHEDULE", "a cron expression, or a duration")
+    add(parser, "--name NAME", "what nodes share (default: see above)")
+    add(parser, "--timezone ZONE", "of the cron expression (default: UTC)", default="UTC")
+    missed = (
+        "of ticks that nobody could run in time: once (the default) runs the last of them, skip none"
+        " that is more than a minute late, all runs all"
     )
-    parser.add_argument("schedule", metavar="SCHEDULE", help="a cron expression, or a duration")
-    parser.add_argument("--name", metavar="NAME", help="what nodes share (default: see above)")
-    parser.add_argument(
-        "--timezone", default="UTC", metavar="ZONE", help="of the cron expression (default: UTC)"
-    )
-    parser.add_argument(
-        "--missed",
-        choices=MISSED,
-        default="once",
-        metavar="WHAT",
-        help="of ticks that nobody could run in time: once (the default) runs the last of them, skip none"
-        " that is more than a minute late, all runs all",
-    )
-    parser.add_argument(
-        "--at-least",
-        type=duration,
-        default=0.0,
-        metavar="S",
-        help="begin no sooner than this after the last run began",
-    )
-    parser.add_argument("--at-most", type=duration, metavar="S", help="stop a command that runs this long")
-    parser.add_argument(
-        "--ttl",
-        type=duration,
-        default=Settings().ttl,
-        metavar="S",
-        help="after how long another node takes over if this machine dies (default: 30)",
-    )
-    parser.add_argument(
-        "--grace",
-        type=duration,
-        metavar="S",
-        help="how long the command has between SIGTERM and SIGKILL, at most half the ttl"
-        " (default: a quarter of the ttl, at most 5; 0: SIGKILL at once)",
-    )
-    add_url(parser)
-    parser.set_defaults(call=call)
+    add(parser, "--missed WHAT", missed, choices=MISSED, default="once")
+    add(parser, "--at-least S", "begin no sooner than this after the last run began", default=0.0)
+    add(parser, "--at-most S", "stop a command that runs this long")
+    ttl = "after how long another node takes over if this machine dies (default: 30)"
+    add(parser, "--ttl S", ttl, default=Settings().ttl)
+    add_grace(parser)
+    add_store(parser)
 
 
 def call(args: argparse.Namespace) -> int:
@@ -129,12 +96,7 @@ def call(args: argparse.Namespace) -> int:
     timing = timing_of(args.ttl, args.grace, args.at_most, "at-most")
     if problem is not None:
         return problem
-    url = target(args)
-    reap_orphans()
-    with (
-        Interrupts() as interrupts,
-        Holdfast(url, settings=timing.settings, wait_for_store=patience(args)) as locks,
-    ):
+    with under_signals(args, timing) as (interrupts, locks):
         node = Node(command, locks, replace(timing, patience=timing.grace))
         schedule = locks.every(
             duration(args.schedule) if is_duration(args.schedule) else args.schedule,
@@ -145,7 +107,7 @@ def call(args: argparse.Namespace) -> int:
             at_most=args.at_most,
         )(node.tick)
         interrupts.deliver_to(node.told)
-        say(f"{schedule.key!r} is run here and wherever else it is scheduled in {shown(url)}")
+        say(f"{schedule.key!r} is run here and wherever else it is scheduled in {shown(target(args))}")
         node.serve()
         if not node.gives_back:
             schedule.stop(timeout=locks.settings.release_timeout)  # what a run came to has to be written down
@@ -224,17 +186,12 @@ class Node:
 
     def _run(self, turn: _Turn) -> str:
         run = turn.run
-        env = {
-            **os.environ,
-            "HOLDFAST_KEY": run.key,
-            "HOLDFAST_TOKEN": str(run.token),
-            "HOLDFAST_TICK": run.tick.isoformat(),
-            "HOLDFAST_URL": self._locks.url,
-        }
-        began = boot_time()
-        outcome = perform(self._command, env, self._locks, run, self._timing, turn.events, terminal=False)
+        began, tick = boot_time(), run.tick.isoformat()
+        outcome = perform(
+            self._command, self._locks, run, self._timing, turn.events, terminal=False, TICK=tick
+        )
         took = duration_text(boot_time() - began)
-        which = f"{run.key!r}: the run of {run.tick.isoformat()}"
+        which = f"{run.key!r}: the run of {tick}"
         if outcome.code is None:
             say(f"{which} was stopped after {took}")
             return "the command was stopped"

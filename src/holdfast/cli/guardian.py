@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 
 PAUSE = 0.02
@@ -44,24 +45,20 @@ def group_exists(group: int) -> bool:
         return True
     # Dead ones count until somebody reaps them, for ever in a container without an init that does. Where
     # there is no /proc, that is good enough.
-    states = [state for state, of in map(_state_and_group, _process_ids()) if of == group]
+    states = [state for _, state, _, of in processes() if of == group]
     return not states or any(state not in "ZX" for state in states)
 
 
-def _process_ids() -> list[str]:
+def processes() -> Iterator[tuple[int, str, int, int]]:
+    """Return the processes of this machine: number, state, parent and group. None where there is no /proc."""
     try:
-        return [name for name in os.listdir("/proc") if name.isdigit()]
+        names = os.listdir("/proc")
     except OSError:
-        return []
-
-
-def _state_and_group(pid: str) -> tuple[str, int]:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
-            state, _, group = file.read().rpartition(b")")[2].split()[:3]
-    except (OSError, ValueError):
-        return "", 0
-    return state.decode(), int(group)
+        return
+    for name in filter(str.isdigit, names):
+        with suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+            state, parent, group = file.read().rpartition(b")")[2].split()[:3]
+            yield int(name), state.decode(), int(parent), int(group)
 
 
 def ask_to_stop(group: int) -> None:

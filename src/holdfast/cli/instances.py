@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from collections.abc import Iterator
 
-from holdfast.cli.asking import Asking
-from holdfast.cli.columns import Layout, print_table
-from holdfast.cli.options import Commands, add_json, add_url, patience
-from holdfast.cli.output import DIM, GREEN, RED, YELLOW, clean, count, duration_text, say
-from holdfast.cli.target import existing, is_default, is_missing, shown, target
+from holdfast.cli.connection import Connection
+from holdfast.cli.options import add, add_store, patience
+from holdfast.cli.output import (
+    DIM,
+    GREEN,
+    RED,
+    YELLOW,
+    Layout,
+    can_show,
+    clean,
+    count,
+    duration_text,
+    print_json,
+    print_table,
+    say,
+)
+from holdfast.cli.target import is_missing, looked_at, shown
 from holdfast.core.cluster import InstanceView, ListInstances
-from holdfast.core.data import as_dict, replace
 
 DESCRIPTION = """\
 List the instances of a cluster: the processes that have joined to be given
@@ -45,32 +54,22 @@ GONE = ("left", "dead")
 BAR = 8  # columns
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "instances",
-        help="list the instances that have joined to do work",
-        usage="holdfast instances [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-    )
-    parser.add_argument("--all", action="store_true", help="also those that have left or died")
-    add_json(parser, "write one JSON object a line")
-    add_url(parser)
-    parser.set_defaults(call=call)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what follows the command's name."""
+    add(parser, "--all", "also those that have left or died")
+    add_store(parser, json="write one JSON object a line")
 
 
 def call(args: argparse.Namespace) -> int:
     """Print the instances."""
-    url = target(args) if is_default(args) else existing(args)
+    url = looked_at(args)
     found: list[InstanceView] = []
     if not is_missing(url):  # the user's own file, which the first lock makes
-        with Asking(url, patience(args)) as asking:
-            found = list(instances(asking))
+        with Connection(url, patience(args)) as connection:
+            found = list(instances(connection))
     wanted = [each for each in found if args.all or each.state not in GONE or _has_left_work(each)]
     if args.json:
-        for each in wanted:
-            print(json.dumps(as_dict(each)))
+        print_json(wanted)
         return 0
     if wanted:
         now = time.time()
@@ -84,15 +83,9 @@ def call(args: argparse.Namespace) -> int:
     return 0
 
 
-def instances(asking: Asking) -> Iterator[InstanceView]:
+def instances(connection: Connection) -> Iterator[InstanceView]:
     """Return all instances that are known, in the order of their ids."""
-    request = ListInstances()
-    while True:
-        page = asking.ask(request)
-        yield from page.instances
-        if page.after is None:
-            return
-        request = replace(request, after=page.after)
+    return connection.pages(ListInstances(), "instances")
 
 
 def _has_left_work(instance: InstanceView) -> bool:
@@ -114,14 +107,6 @@ def _row(each: InstanceView, now: float) -> tuple[str, ...]:
 
 def bar(taken: int, capacity: int) -> str:
     """Return how much of a capacity is taken, as a small picture and in numbers."""
-    full, empty = _signs()
+    full, empty = "█░" if can_show("█░") else "#."
     filled = min(-(-taken * BAR // capacity), BAR) if capacity else 0
     return f"{full * filled}{empty * (BAR - filled)} {taken}/{capacity}"
-
-
-def _signs() -> tuple[str, str]:
-    try:
-        "█░".encode(sys.stdout.encoding or "ascii")
-    except (UnicodeError, LookupError):
-        return "#", "."
-    return "█", "░"

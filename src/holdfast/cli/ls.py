@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from holdfast.cli.columns import Layout, print_table
-from holdfast.cli.options import Commands, add_json, add_url, patience
-from holdfast.cli.output import DIM, GREEN, YELLOW, clean, duration_text, say
-from holdfast.cli.target import existing, is_default, is_missing, shown, target
+from holdfast.cli.options import add, add_store, patience
+from holdfast.cli.output import DIM, GREEN, YELLOW, Layout, clean, duration_text, print_json, print_table, say
+from holdfast.cli.target import is_missing, looked_at, shown
+from holdfast.client.sync.client import Holdfast
 from holdfast.core.data import as_dict
 from holdfast.core.requests import LockState, LockView
-from holdfast.sync import Holdfast
 
 DESCRIPTION = """\
 List the locks of a store in the order of their keys: who holds them, for how
@@ -33,35 +31,22 @@ LAYOUT = Layout(
 STYLES = {"held": GREEN, "expired": YELLOW, "free": DIM}
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "ls",
-        help="list locks",
-        usage="holdfast ls [PREFIX] [options]",
-        description=DESCRIPTION,
-    )
-    parser.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="only keys that begin so")
-    parser.add_argument("--owner", metavar="OWNER", help="only locks of this owner")
-    parser.add_argument("--type", metavar="TYPE", help="only keys of this type, i.e. beginning with TYPE:")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what follows the command's name."""
+    add(parser, "prefix PREFIX", "only keys that begin so", nargs="?", default="")
+    add(parser, "--owner OWNER", "only locks of this owner")
+    add(parser, "--type TYPE", "only keys of this type, i.e. beginning with TYPE:")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--all", action="store_true", help="also those that nobody holds")
-    which.add_argument(
-        "--state",
-        choices=("held", "expired", "free", "all"),
-        metavar="STATE",
-        help="held (the default), expired, free or all",
-    )
-    add_json(parser, "write one JSON object a line")
-    add_url(parser)
-    parser.set_defaults(call=call)
+    add(which, "--all", "also those that nobody holds")
+    add(which, "--state STATE", "held (the default), expired, free or all", choices=(*STYLES, "all"))
+    add_store(parser, json="write one JSON object a line")
 
 
 def call(args: argparse.Namespace) -> int:
     """Print the locks."""
     only_held = args.state is None and not args.all
     args.state = args.state or ("all" if args.all else "held")
-    url = target(args) if is_default(args) else existing(args)
+    url = looked_at(args)
     if is_missing(url):  # the user's own file, which the first lock makes
         _print_nothing(args, url)
         return 0
@@ -69,8 +54,7 @@ def call(args: argparse.Namespace) -> int:
         state = None if args.state == "all" else args.state
         views = locks.list(args.prefix, owner=args.owner, type=args.type, state=state)
         if args.json:
-            for view in views:
-                print(json.dumps(as_json(view)))
+            print_json(map(as_json, views))
         elif found := list(views):
             print_table(LAYOUT, [_row(view) for view in found], [STYLES[view.state] for view in found], 1)
         else:

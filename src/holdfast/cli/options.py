@@ -1,4 +1,7 @@
-"""What the commands' options have in common: the parser, the store's URL, durations, asking back."""
+"""What the command lines have in common: the parser, the store's URL, durations, asking back.
+
+Those of `GUARDING` have another one in them: what follows ``--`` is that command's business alone.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,17 @@ import argparse
 import getpass
 import os
 import re
+import shlex
 import socket
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from holdfast import errors
+from holdfast.cli.output import say
 from holdfast.stores import SCHEMES, address_of
 
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
-else:
-    Commands = object
-
+GUARDING = ("run", "every")
 USAGE = errors.CODES[errors.SettingsError][0]
 
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h)?")
@@ -28,6 +29,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
 class Parser(argparse.ArgumentParser):
     """A parser that complains in one line, with our exit code for wrong usage."""
 
+    about = ""  # what the list of commands says of it
     rest = ""  # what may stand anywhere among the options: by itself argparse looks for it in one place only
 
     def __init__(self, **options: Any) -> None:
@@ -50,32 +52,44 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"holdfast: {message}; try '{self.prog} --help'\n")
 
 
-def add_url(parser: argparse.ArgumentParser) -> None:
-    """Add ``--url``, which may be given before and after the command's name."""
-    parser.add_argument(
-        "--url",
-        default=argparse.SUPPRESS,
-        metavar="URL",
-        help="the store, e.g. sqlite:////var/lib/app/locks.db or postgresql://host/database"
-        " (default: $HOLDFAST_URL, or a file of yours)",
-    )
-    parser.add_argument(
-        "--wait-for-store",
-        type=duration,
-        default=argparse.SUPPRESS,
-        metavar="S",
-        help="how long to wait for a store that is not ready yet (default: 0)",
-    )
+def add(parser: Any, name: str, text: str, **options: Any) -> None:
+    """Add an option or a word, to a parser or a group: ``--limit N``, ``key KEY``, or a switch ``--all``.
+
+    S stands for a duration, N for a whole number.
+    """
+    name, _, metavar = name.partition(" ")
+    if metavar:
+        options = {"metavar": metavar, "type": {"S": duration, "N": int}.get(metavar)} | options
+    else:
+        options["action"] = "store_true"
+    parser.add_argument(name, help=text, **options)
 
 
-def add_json(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add ``--json``."""
-    parser.add_argument("--json", action="store_true", help=text)
+def add_store(parser: argparse.ArgumentParser, *, json: str = "") -> None:
+    """Add what names the store, before or after the command's name; and ``--json``, if that has a text."""
+    if json:
+        add(parser, "--json", json)
+    url = (
+        "the store, e.g. sqlite:////var/lib/app/locks.db or postgresql://host/database"
+        " (default: $HOLDFAST_URL, or a file of yours)"
+    )
+    add(parser, "--url URL", url, default=argparse.SUPPRESS)
+    wait = "how long to wait for a store that is not ready yet (default: 0)"
+    add(parser, "--wait-for-store S", wait, default=argparse.SUPPRESS)
 
 
 def add_by(parser: argparse.ArgumentParser) -> None:
     """Add ``--by``, for what goes into the history."""
-    parser.add_argument("--by", metavar="NAME", help="who does it (default: you@this-host)")
+    add(parser, "--by NAME", "who does it (default: you@this-host)")
+
+
+def add_grace(parser: argparse.ArgumentParser) -> None:
+    """Add ``--grace``, for a command under a lease."""
+    text = (
+        "how long the command has between SIGTERM and SIGKILL, at most half the ttl"
+        " (default: a quarter of the ttl, at most 5; 0: SIGKILL at once)"
+    )
+    add(parser, "--grace S", text)
 
 
 def me() -> str:
@@ -123,7 +137,10 @@ def confirm(question: str, *, yes: bool) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise errors.SettingsError("there is no terminal to ask at: confirm with --yes")
     print(_wrap(f"{question} [y/N]"), end=" ", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    say("nothing was done")
+    return False
 
 
 def _wrap(text: str) -> str:
@@ -133,3 +150,51 @@ def _wrap(text: str) -> str:
         for line in text.splitlines()
     )
     return "\n".join(part for parts in lines for part in parts)
+
+
+def split(argv: list[str], parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
+    """Split the arguments of ``run`` and ``every`` at ``--``."""
+    values = with_value(parser)
+    words: list[str] = []  # neither options nor their values: run, then the key
+    option = ""
+    for at, word in enumerate(argv):
+        if word == "--" and words:
+            return argv[:at], argv[at + 1 :]
+        if option in values:
+            option = ""
+        elif word.startswith("-") and word != "-":
+            option = word
+        else:
+            option = ""
+            words.append(word)
+        if len(words) == 1 and word is words[0]:
+            if word not in GUARDING:
+                break
+            values |= with_value(commands_of(parser)[word])
+        if len(words) > 2:
+            raise errors.SettingsError(_meant(argv, at))
+    return argv, []
+
+
+def _meant(argv: list[str], at: int) -> str:
+    if "every" in argv[:at] and "--" in argv[at:]:
+        return "quote the schedule: holdfast every '*/5 * * * *' -- COMMAND"
+    return f"put -- before the command: {shlex.join(['holdfast', *argv[:at], '--', *argv[at:]])}"
+
+
+def with_value(parser: argparse.ArgumentParser) -> frozenset[str]:
+    """Return the options of a command that are followed by a value."""
+    return frozenset(
+        name
+        for action in parser._actions  # noqa: SLF001 - there is no other way to ask
+        if action.option_strings and action.nargs != 0
+        for name in action.option_strings
+    )
+
+
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, Parser]:
+    """Return the commands of a parser, by their names."""
+    for action in parser._actions:  # noqa: SLF001 - as above
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            return dict(action.choices)
+    return {}

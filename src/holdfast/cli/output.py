@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import logging
 import os
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TextIO
+from typing import Any, TextIO
 
+from holdfast.core.data import as_dict, data
 from holdfast.core.events import Event
 from holdfast.core.requests import Holder, LockView
 from holdfast.errors import LeaseLost
@@ -41,9 +44,36 @@ def has_colours(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def paint(text: str, style: str, *, colours: bool) -> str:
-    """Return *text* in a style, if there are any."""
+def can_show(signs: str) -> bool:
+    """Tell whether what is printed can have these characters in it."""
+    try:
+        signs.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeError, LookupError):
+        return False
+    return True
+
+
+def paint(text: str, style: str, *, colours: bool | None = None) -> str:
+    """Return *text* in a style, if there are *colours*: by default if stdout may be coloured."""
+    if colours is None:
+        colours = has_colours(sys.stdout)
     return f"\x1b[{style}m{text}\x1b[0m" if colours and style and text else text
+
+
+def print_line(name: str, text: object) -> None:
+    """Print one line of what is shown of a thing: the name of a property, and what it is."""
+    print(f"  {paint(f'{name:<9}', DIM)} {text}".rstrip())
+
+
+def tell(args: argparse.Namespace, found: dict[str, Any], text: str) -> None:
+    """Print what a command has done or found: as one JSON object with ``--json``, otherwise in words."""
+    print(json.dumps(found) if args.json else text)
+
+
+def print_json(items: Iterable[Any]) -> None:
+    """Print one JSON object a line, of dictionaries or of our own data."""
+    for item in items:
+        print(json.dumps(as_dict(item)))
 
 
 def width_of(text: str) -> int:
@@ -82,13 +112,58 @@ def table(
         if not able:
             break
         widths[max(able, key=lambda column: widths[column])] -= 1
+    columns = [(wide, number in right) for number, wide in enumerate(widths)]
     return [
-        [
-            pad(cut(cell, widths[column]), widths[column], right=column in right)
-            for column, cell in enumerate(row)
-        ]
+        [pad(cut(cell, wide), wide, right=at) for cell, (wide, at) in zip(row, columns, strict=True)]
         for row in rows
     ]
+
+
+def print_rows(rows: Sequence[Sequence[str]], *, numbered: bool = False) -> None:
+    """Print a table as wide as it is; indented if it is *numbered*, which means by its first column."""
+    right = frozenset({0} if numbered else ())
+    for row in table(rows, right=right, shrink={}, width=None) if rows else ():
+        print(" " * 5 * numbered + "  ".join(row).rstrip())
+
+
+@data
+class Layout:
+    """What the columns of a table are called, and what becomes of them where there is no room."""
+
+    header: tuple[str, ...]
+    right: frozenset[str]  # these are of numbers
+    shrink: Mapping[str, int]  # may be cut down to this
+    drop: tuple[str, ...]  # are left out, in this order
+
+
+def fitted(layout: Layout, rows: Sequence[Sequence[str]], width: int | None) -> list[list[str]]:
+    """Return header and rows with as many columns as fit, at least those that are never dropped."""
+    columns = dict(zip(layout.header, zip(layout.header, *rows, strict=True), strict=True))
+    shrink = layout.shrink
+    for name in layout.drop:
+        needed = [min(max(map(width_of, cells)), shrink.get(of, 1000)) for of, cells in columns.items()]
+        if width is None or sum(needed) + GAP * (len(needed) - 1) <= width:
+            break
+        del columns[name]
+    else:
+        shrink = {layout.header[0]: 1}
+    names = list(columns)
+    return table(
+        list(zip(*columns.values(), strict=True)),
+        right=frozenset(names.index(name) for name in layout.right if name in columns),
+        shrink={names.index(name): least for name, least in shrink.items() if name in columns},
+        width=width,
+    )
+
+
+def print_table(layout: Layout, rows: Sequence[Sequence[str]], styles: Sequence[str], painted: int) -> None:
+    """Print a table as wide as the terminal; of each row the column *painted* is in its style."""
+    width = os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else 0
+    head, *body = fitted(layout, rows, width or None)
+    print(paint("  ".join(head).rstrip(), DIM))
+    for style, row in zip(styles, body, strict=True):
+        row[painted] = paint(row[painted], style)
+        print("  ".join(row).rstrip())
 
 
 def count(number: int, noun: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from holdfast.cli.options import Commands, add_by, add_json, add_url, me, patience
-from holdfast.cli.output import count
+from holdfast.cli.options import add, add_by, add_store, me, patience
+from holdfast.cli.output import count, tell
 from holdfast.cli.target import target
+from holdfast.client.sync.client import Holdfast
 from holdfast.core import keys
 from holdfast.core.data import as_dict
-from holdfast.sync import Holdfast
 
 DESCRIPTION = """\
 Change how many permits a semaphore has. With more, those who wait get them at
@@ -22,20 +21,12 @@ change theirs as well, or let them name none.
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "resize",
-        help="change how many permits a semaphore has",
-        usage="holdfast resize KEY PERMITS [options]",
-        description=DESCRIPTION,
-    )
-    parser.add_argument("key", metavar="KEY", help="the name of the semaphore")
-    parser.add_argument("permits", type=int, metavar="PERMITS", help="how many it is to have, 1 or more")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what follows the command's name."""
+    add(parser, "key KEY", "the name of the semaphore")
+    add(parser, "permits PERMITS", "how many it is to have, 1 or more", type=int)
     add_by(parser)
-    add_json(parser, "write the outcome as one JSON object")
-    add_url(parser)
-    parser.set_defaults(call=call)
+    add_store(parser, json="write the outcome as one JSON object")
 
 
 def call(args: argparse.Namespace) -> int:
@@ -43,9 +34,7 @@ def call(args: argparse.Namespace) -> int:
     key = keys.validate(args.key)
     with Holdfast(target(args), wait_for_store=patience(args)) as locks:
         resized = locks.resize(key, args.permits, by=args.by or me())
-    if args.json:
-        print(json.dumps({"key": key, **as_dict(resized)}))
-    else:
-        before = f"it had {resized.before}" if resized.before else "nobody had said a number before"
-        print(f"{key!r} has {count(resized.permits, 'permit')} now; {before}")
+    before = f"it had {resized.before}" if resized.before else "nobody had said a number before"
+    text = f"{key!r} has {count(resized.permits, 'permit')} now; {before}"
+    tell(args, {"key": key, **as_dict(resized)}, text)
     return 0

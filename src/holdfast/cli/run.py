@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import os
 import queue
 import secrets
-from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast import errors
 from holdfast.cli.child import Events, Lost, Told
-from holdfast.cli.guarding import Timing, check_command, perform, timing_of
-from holdfast.cli.interrupts import Interrupts
-from holdfast.cli.options import Commands, add_url, duration, patience
+from holdfast.cli.leased_command import check_command, perform, timing_of, under_signals
+from holdfast.cli.options import add, add_grace, add_store
 from holdfast.cli.output import say
-from holdfast.cli.reaping import reap_orphans
-from holdfast.cli.target import target
+from holdfast.client.sync.leases import Lease
 from holdfast.core import keys
 from holdfast.core.settings import Settings
-from holdfast.sync import Holdfast
-from holdfast.sync_leases import Lease
 
 DESCRIPTION = """\
 Wait for a lock, run a command while holding it, and exit with the command's
@@ -59,69 +53,32 @@ examples:
 LOST = errors.CODES[errors.LeaseLost][0]
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "run",
-        help="run a command while holding a lock",
-        usage="holdfast run KEY [options] -- COMMAND [ARG ...]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-    )
-    parser.add_argument("key", metavar="KEY", help="the name of the lock")
-    parser.add_argument(
-        "--ttl",
-        type=duration,
-        default=Settings().ttl,
-        metavar="S",
-        help="how long the lock stays taken if this machine dies (default: 30)",
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what follows the command's name."""
+    add(parser, "key KEY", "the name of the lock")
+    ttl = "how long the lock stays taken if this machine dies (default: 30)"
+    add(parser, "--ttl S", ttl, default=Settings().ttl)
     waiting = parser.add_mutually_exclusive_group()
-    waiting.add_argument("--timeout", type=duration, metavar="S", help="how long to wait (default: for ever)")
-    waiting.add_argument("--no-wait", action="store_true", help="do not wait at all")
-    parser.add_argument(
-        "--owner",
-        metavar="OWNER",
-        help="who holds the lock (default: a new name each time). The same owner may enter again: two"
-        " runs with one owner do not exclude each other",
+    add(waiting, "--timeout S", "how long to wait (default: for ever)")
+    add(waiting, "--no-wait", "do not wait at all")
+    owner = (
+        "who holds the lock (default: a new name each time). The same owner may enter again: two"
+        " runs with one owner do not exclude each other"
     )
-    parser.add_argument("--max-hold", type=duration, metavar="S", help="stop the command after this long")
-    parser.add_argument(
-        "--grace",
-        type=duration,
-        metavar="S",
-        help="how long the command has between SIGTERM and SIGKILL, at most half the ttl"
-        " (default: a quarter of the ttl, at most 5; 0: SIGKILL at once)",
+    add(parser, "--owner OWNER", owner)
+    add(parser, "--max-hold S", "stop the command after this long")
+    add_grace(parser)
+    add(parser, "--shared", "hold it together with others that have it shared")
+    add(parser, "--permits N", "hold one of N permits; the store remembers how many it has")
+    take = "hold K permits instead of one; without --permits of as many as the store says"
+    add(parser, "--take K", take, type=int)
+    delay = "should the lease run out, nobody gets the lock for this long (default: 0)"
+    add(parser, "--lock-delay S", delay, default=0.0)
+    least = (
+        "keep the lock taken for this long from its grant, although the command has ended before (default: 0)"
     )
-    parser.add_argument(
-        "--shared", action="store_true", help="hold it together with others that have it shared"
-    )
-    parser.add_argument(
-        "--permits", type=int, metavar="N", help="hold one of N permits; the store remembers how many it has"
-    )
-    parser.add_argument(
-        "--take",
-        type=int,
-        metavar="K",
-        help="hold K permits instead of one; without --permits of as many as the store says",
-    )
-    parser.add_argument(
-        "--lock-delay",
-        type=duration,
-        default=0.0,
-        metavar="S",
-        help="should the lease run out, nobody gets the lock for this long (default: 0)",
-    )
-    parser.add_argument(
-        "--at-least",
-        type=duration,
-        default=0.0,
-        metavar="S",
-        help="keep the lock taken for this long from its grant, although the command has ended before"
-        " (default: 0)",
-    )
-    add_url(parser)
-    parser.set_defaults(call=call)
+    add(parser, "--at-least S", least, default=0.0)
+    add_store(parser)
 
 
 def call(args: argparse.Namespace) -> int:
@@ -134,11 +91,7 @@ def call(args: argparse.Namespace) -> int:
         return problem
     owner = args.owner or f"{Path(command[0]).name[:40]}-{secrets.token_hex(6)}"
     events: Events = queue.SimpleQueue()
-    reap_orphans()
-    with (
-        Interrupts() as interrupts,
-        Holdfast(target(args), settings=timing.settings, wait_for_store=patience(args)) as locks,
-    ):
+    with under_signals(args, timing) as (interrupts, locks):
         lease = locks.acquire(
             key,
             owner=owner,
@@ -152,19 +105,8 @@ def call(args: argparse.Namespace) -> int:
             on_lost=lambda _: events.put(Lost()),
         )
         interrupts.deliver_to(lambda number: events.put(Told(number)))
-        return _run(command, locks, lease, timing, events)
-
-
-def _run(command: Sequence[str], locks: Holdfast, lease: Lease, timing: Timing, events: Events) -> int:
-    env = {
-        **os.environ,
-        "HOLDFAST_KEY": lease.key,
-        "HOLDFAST_TOKEN": str(lease.token),
-        "HOLDFAST_OWNER": lease.owner,
-        "HOLDFAST_URL": locks.url,
-    }
-    outcome = perform(command, env, locks, lease, timing, events)
-    return LOST if outcome.code is None else _release(lease, outcome.code, held=outcome.held)
+        outcome = perform(command, locks, lease, timing, events, OWNER=lease.owner)
+        return LOST if outcome.code is None else _release(lease, outcome.code, held=outcome.held)
 
 
 def _release(lease: Lease, code: int, *, held: bool) -> int:

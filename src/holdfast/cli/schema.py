@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 
 from holdfast import errors
-from holdfast.cli.options import Commands, add_url, confirm, patience, url_of
+from holdfast.cli.options import add, add_store, confirm, patience, url_of
 from holdfast.cli.output import count, say
 from holdfast.cli.target import shown
 from holdfast.identity import new_client
 from holdfast.stores import default_url, open_tables
 from holdfast.stores.base import UP_TO_DATE, StoreOptions
-from holdfast.stores.opening import when_ready
+from holdfast.stores.readiness import when_ready
 
 DESCRIPTION = """\
 Look at the tables that holdfast keeps in a store, or change them.
@@ -36,40 +36,21 @@ examples:
 """
 
 ACTIONS = ("status", "print", "apply", "grants", "drop")
+SYNOPSIS = "status|print|apply|grants ROLE|drop"
 REFUSED = 1
 NOT_READY = errors.CODES[errors.SchemaMismatch][0]
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "schema",
-        help="look at the store's tables, make or drop them",
-        usage="holdfast schema [status|print|apply|grants ROLE|drop] [URL] [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-    )
-    parser.add_argument(
-        "action",
-        nargs="?",
-        choices=ACTIONS,
-        default="status",
-        metavar="ACTION",
-        help="status, print, apply, grants or drop",
-    )
-    parser.add_argument(
-        "words", nargs="*", default=[], metavar="URL", help="where the locks are kept, as with --url"
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what follows the command's name."""
+    actions = "status, print, apply, grants or drop"
+    add(parser, "action ACTION", actions, nargs="?", choices=ACTIONS, default="status")
+    add(parser, "words URL", "where the locks are kept, as with --url", nargs="*", default=[])
     parser.rest = "words"  # type: ignore[attr-defined]
-    parser.add_argument(
-        "--grant", metavar="ROLE", help="apply: let this role use them; on MySQL USER, or USER@HOST"
-    )
-    parser.add_argument(
-        "--server", action="store_true", help="grants, --grant: also what the role of a lock server needs"
-    )
-    parser.add_argument("--yes", action="store_true", help="drop without asking")
-    add_url(parser)
-    parser.set_defaults(call=call)
+    add(parser, "--grant ROLE", "apply: let this role use them; on MySQL USER, or USER@HOST")
+    add(parser, "--server", "grants, --grant: also what the role of a lock server needs")
+    add(parser, "--yes", "drop without asking")
+    add_store(parser)
 
 
 def call(args: argparse.Namespace) -> int:
@@ -97,7 +78,6 @@ def call(args: argparse.Namespace) -> int:
         held = f"{count(when_ready(schema.held, patience(args)), 'lock')} held now"
         question = f"drop all holdfast tables of {shown(url)}, with {held}?"
         if not confirm(question, yes=args.yes):
-            say("nothing was done")
             return REFUSED
         print(f"dropped {count(schema.drop(), 'table')}")
     status = when_ready(schema.status, patience(args))

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from holdfast import errors
-from holdfast.cli.options import Commands, add_url, url_of
+from holdfast.cli.options import add, add_store, url_of
 from holdfast.cli.target import absolute
 from holdfast.server.settings import CHOICES, PORT
 
@@ -34,53 +34,30 @@ examples:
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "serve",
-        help="serve locks over HTTP, with a dashboard",
-        usage="holdfast serve [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-    )
-    add_url(parser)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what follows the command's name."""
+    add_store(parser)
 
     def flag(name: str, text: str, **options: Any) -> None:
-        options.setdefault("default", argparse.SUPPRESS)
-        parser.add_argument(f"--{name}", help=text, **options)
+        parser.add_argument(f"--{name}", help=text, default=argparse.SUPPRESS, **options)
 
-    flag("config", "a TOML file with settings", metavar="FILE", default=None)
+    add(parser, "--config FILE", "a TOML file with settings")
     flag("host", "where to listen (default: 127.0.0.1; 0.0.0.0 for all networks)", metavar="ADDRESS")
     flag("port", f"0 for any that is free (default: {PORT})", metavar="N")
     flag("tls-cert", "the certificate, to serve https://", metavar="FILE")
     flag("tls-key", "its key", metavar="FILE")
     flag("tls-client-ca", "serve only clients with a certificate of this authority", metavar="FILE")
     flag("auth", "auto: when there are access tokens, or others can reach it", choices=CHOICES["auth"])
-    flag(
-        "insecure-no-authentication",
-        "let everybody who can reach it do everything",
-        action="store_true",
-    )
+    flag("insecure-no-authentication", "let everybody who can reach it do everything", action="store_true")
     flag("history", "what clients write who do not say (default: notable)", choices=CHOICES["history"])
     flag("most-history", "what clients may ask for without admin:*", choices=CHOICES["most_history"])
     flag("log-format", "for people or for machines (default: text)", choices=CHOICES["log_format"])
     flag("log-level", "debug also tells keys (default: info)", choices=CHOICES["log_level"])
     flag("drain", "how long to let requests finish at the end (default: 10)", metavar="S")
     flag("sweep-every", "how often to tidy the store (default: 300; 0: never)", metavar="S")
-    flag(
-        "limit",
-        "set a limit, e.g. rate=500 or body=65536; may be given several times",
-        metavar="NAME=N",
-        action="append",
-        default=[],
-    )
-    flag(
-        "print-config",
-        "say which settings hold and where they come from, and end",
-        action="store_true",
-        default=False,
-    )
-    parser.set_defaults(call=call)
+    limit = "set a limit, e.g. rate=500 or body=65536; may be given several times"
+    add(parser, "--limit NAME=N", limit, action="append", default=[])
+    add(parser, "--print-config", "say which settings hold and where they come from, and end")
 
 
 def call(args: argparse.Namespace) -> int:
@@ -92,29 +69,17 @@ def call(args: argparse.Namespace) -> int:
         for line in configuration.lines():
             print(line)
         return 0
-    from holdfast.cli.serving import serve
+    from holdfast.cli.server_process import serve
 
     serve(configuration.settings)
     return 0
 
 
 def _flags(args: argparse.Namespace) -> dict[str, Any]:
-    given = vars(args)
-    found: dict[str, Any] = {
-        name: given[name]
-        for name in (
-            *("host", "port", "tls_cert", "tls_key", "tls_client_ca", "auth", "history", "most_history"),
-            *(
-                "log_format",
-                "log_level",
-                "drain",
-                "sweep_every",
-                "wait_for_store",
-                "insecure_no_authentication",
-            ),
-        )
-        if name in given
-    }
+    from holdfast.server.configuration import names
+
+    known = names()
+    found = {name: value for name, value in vars(args).items() if name in known and name != "url"}
     if (url := url_of(args)) is not None:
         found["url"] = absolute(url)
     for text in args.limit:

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 
 from holdfast.cli.ls import STYLES, state_text
-from holdfast.cli.options import Commands, add_json, add_url, patience
+from holdfast.cli.options import add, add_store, patience
 from holdfast.cli.output import (
     BOLD,
-    DIM,
     HOLDERS_SHOWN,
     clean,
     duration_text,
     event_text,
-    has_colours,
     holders_of,
     moment_text,
     paint,
+    print_line,
+    print_rows,
     say,
-    table,
 )
 from holdfast.cli.target import existing
+from holdfast.client.sync.client import Holdfast
 from holdfast.core import keys
 from holdfast.core.data import as_dict
 from holdfast.core.events import Event
 from holdfast.core.family import whereabouts
-from holdfast.core.requests import Holder, LockView
-from holdfast.sync import Holdfast
+from holdfast.core.requests import Holder, LockView, Waiter
 
 DESCRIPTION = """\
 Show one lock: who holds it and how, who waits for it in which order, and what
@@ -40,21 +38,11 @@ they keep what went wrong, and everything of operations.
 NOTHING = 1
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "show",
-        help="show one lock, its queue and its history",
-        usage="holdfast show KEY [options]",
-        description=DESCRIPTION,
-    )
-    parser.add_argument("key", metavar="KEY", help="the name of the lock")
-    parser.add_argument(
-        "--limit", type=int, default=20, metavar="N", help="how much history to show (default: 20 events)"
-    )
-    add_json(parser, "write one JSON object")
-    add_url(parser)
-    parser.set_defaults(call=call)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what follows the command's name."""
+    add(parser, "key KEY", "the name of the lock")
+    add(parser, "--limit N", "how much history to show (default: 20 events)", default=20)
+    add_store(parser, json="write one JSON object")
 
 
 def call(args: argparse.Namespace) -> int:
@@ -70,76 +58,71 @@ def call(args: argparse.Namespace) -> int:
         data["history"] = [as_dict(event) for event in events]
         print(json.dumps(data))
         return 0
-    colours = has_colours(sys.stdout)
-    print(paint(clean(args.key), BOLD, colours=colours))
+    print(paint(clean(args.key), BOLD))
     if view is not None:
-        _print_lock(view, colours=colours)
-        _print_queue(view, colours=colours)
-    print_history(events, colours=colours)
+        _print_lock(view)
+        _print_queue(view)
+    print_history(events)
     return 0
 
 
-def _print_lock(view: LockView, *, colours: bool) -> None:
-    def line(name: str, text: str) -> None:
-        print(f"  {paint(f'{name:<9}', DIM, colours=colours)} {text}")
-
-    line("state", paint(state_text(view), STYLES[view.state], colours=colours))
+def _print_lock(view: LockView) -> None:
+    print_line("state", paint(state_text(view), STYLES[view.state]))
     if view.kept is not None:
         done = f"done by {clean(view.kept.owner)}, token {view.kept.token}"
-        line("result", f"kept for another {duration_text(view.kept_for)} ({done})")
+        print_line("result", f"kept for another {duration_text(view.kept_for)} ({done})")
     holders = holders_of(view)
     if view.permits:
-        line("permits", f"{view.permits}, {sum(holder.take for holder in holders)} taken")
+        print_line("permits", f"{view.permits}, {sum(holder.take for holder in holders)} taken")
     if len(holders) > 1:
-        line("holders", f"{len(holders)}{'' if len(holders) < HOLDERS_SHOWN else ' or more'}")
-        _print_table([_holder_row(holder) for holder in holders])
+        print_line("holders", f"{len(holders)}{'' if len(holders) < HOLDERS_SHOWN else ' or more'}")
+        print_rows([_holder_row(holder) for holder in holders], numbered=True)
         return
-    line("token", f"{view.token}" if view.holder else f"{view.token} (of the last lease)")
+    print_line("token", f"{view.token}" if view.holder else f"{view.token} (of the last lease)")
     if view.holder is None:
         return
     holder = view.holder
-    line("owner", clean(holder.owner) + ("" if holder.claimed else " (handed over, not claimed yet)"))
-    line("where", whereabouts(clean(holder.host), holder.pid))
+    owner, where = _who(holder)
+    print_line("owner", owner + _unclaimed(holder))
+    print_line("where", where)
     left = f"ends in {duration_text(view.expires_in)} unless it is renewed"
     if holder.gone:
-        line("granted", f"{duration_text(holder.held_for)} ago")
+        print_line("granted", f"{duration_text(holder.held_for)} ago")
         left = f"is over; the lock opens in {duration_text(view.expires_in)}"
     else:
         held = f", {view.holds} holds" if view.holds > 1 else ""
-        line("held for", duration_text(holder.held_for) + held)
-    line("lease", left if view.state == "held" else "is over; that takes effect when somebody asks")
+        print_line("held for", duration_text(holder.held_for) + held)
+    print_line("lease", left if view.state == "held" else "is over; that takes effect when somebody asks")
 
 
 def _holder_row(holder: Holder) -> tuple[str, ...]:
-    return (
-        str(holder.token),
-        clean(holder.owner),
-        whereabouts(clean(holder.host), holder.pid),
-        f"for {duration_text(holder.held_for)}",
-        (f"{holder.take} permits" if holder.take > 1 else "")
-        + ("" if holder.claimed else " (handed over, not claimed yet)"),
-    )
+    permits = f"{holder.take} permits" if holder.take > 1 else ""
+    held = f"for {duration_text(holder.held_for)}"
+    return str(holder.token), *_who(holder), held, permits + _unclaimed(holder)
 
 
-def _print_queue(view: LockView, *, colours: bool) -> None:
-    print(f"  {paint('waiting  ', DIM, colours=colours)} {view.waiting or 'nobody'}")
+def _who(each: Holder | Waiter) -> tuple[str, str]:
+    return clean(each.owner), whereabouts(clean(each.host), each.pid)
+
+
+def _unclaimed(holder: Holder) -> str:
+    return "" if holder.claimed else " (handed over, not claimed yet)"
+
+
+def _print_queue(view: LockView) -> None:
+    print_line("waiting", view.waiting or "nobody")
     rows = [
-        (
-            str(place),
-            clean(waiter.owner),
-            whereabouts(clean(waiter.host), waiter.pid),
-            f"for {duration_text(waiter.waiting_for)}",
-        )
+        (str(place), *_who(waiter), f"for {duration_text(waiter.waiting_for)}")
         for place, waiter in enumerate(view.waiters, start=1)
     ]
-    _print_table(rows)
+    print_rows(rows, numbered=True)
     if view.waiting > len(view.waiters):
         print(f"     … and {view.waiting - len(view.waiters)} more")
 
 
-def print_history(events: Sequence[Event], *, colours: bool) -> None:
+def print_history(events: Sequence[Event]) -> None:
     """Print what was kept of what happened to a key."""
-    print(f"  {paint('history  ', DIM, colours=colours)} {'' if events else 'nothing was kept'}".rstrip())
+    print_line("history", "" if events else "nothing was kept")
     rows = [
         (
             str(event.number),
@@ -150,10 +133,4 @@ def print_history(events: Sequence[Event], *, colours: bool) -> None:
         )
         for event in events
     ]
-    _print_table(rows)
-
-
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    if rows:
-        for row in table(rows, right=frozenset({0}), shrink={}, width=None):
-            print("     " + "  ".join(row).rstrip())
+    print_rows(rows, numbered=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from holdfast.cli.options import Commands, add_json, add_url, patience
-from holdfast.cli.output import count
+from holdfast.cli.options import add, add_store, patience
+from holdfast.cli.output import count, tell
 from holdfast.cli.target import target
+from holdfast.client.sync.client import Holdfast
 from holdfast.core.data import as_dict
-from holdfast.sync import Holdfast
 
 DESCRIPTION = """\
 Settle leases that ran out, remove dead waiters, and forget locks that nobody
@@ -19,24 +18,10 @@ more can be tidied with it.
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "sweep",
-        help="tidy the store",
-        usage="holdfast sweep [options]",
-        description=DESCRIPTION,
-    )
-    parser.add_argument(
-        "--limit",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="how much to do in one transaction (default: 1000)",
-    )
-    add_json(parser, "write one JSON object")
-    add_url(parser)
-    parser.set_defaults(call=call)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what follows the command's name."""
+    add(parser, "--limit N", "how much to do in one transaction (default: 1000)", default=1000)
+    add_store(parser, json="write one JSON object")
 
 
 def call(args: argparse.Namespace) -> int:
@@ -45,12 +30,10 @@ def call(args: argparse.Namespace) -> int:
         swept = locks.sweep(limit=args.limit)
     counts = as_dict(swept)
     del counts["after"]
-    if args.json:
-        print(json.dumps(counts))
-    else:
-        print(
-            f"settled {count(swept.expired, 'expired lease')}; removed {count(swept.tickets, 'dead waiter')},"
-            f" {count(swept.locks, 'unused lock')}, {count(swept.ended, 'ended attempt')},"
-            f" {count(swept.history, 'old event')}"
-        )
+    text = (
+        f"settled {count(swept.expired, 'expired lease')}; removed {count(swept.tickets, 'dead waiter')},"
+        f" {count(swept.locks, 'unused lock')}, {count(swept.ended, 'ended attempt')},"
+        f" {count(swept.history, 'old event')}"
+    )
+    tell(args, counts, text)
     return 0

@@ -39,11 +39,6 @@ def absolute(url: str) -> str:
     return f"{SQLITE}{Path(here) / path}{mark}{query}"
 
 
-def is_default(args: argparse.Namespace) -> bool:
-    """Tell whether nobody named a store, so that it is the user's own file."""
-    return url_of(args) is None and not os.environ.get("HOLDFAST_URL")
-
-
 def sqlite_path(url: str) -> Path:
     """Return the file that an ``sqlite:`` URL names; complain if the URL is wrong."""
     from holdfast.stores.sqlite.store import from_url
@@ -59,8 +54,8 @@ def is_missing(url: str) -> bool:
         sqlite_path(url).stat()
     except (FileNotFoundError, NotADirectoryError):
         return True
-    except OSError:  # the store has better words for it
-        return False
+    except OSError:
+        pass  # the store has better words for it
     return False
 
 
@@ -70,6 +65,12 @@ def existing(args: argparse.Namespace) -> str:
     if is_missing(url):
         raise errors.StoreMisconfigured(f"{sqlite_path(url)} does not exist; nothing was ever locked there")
     return url
+
+
+def looked_at(args: argparse.Namespace) -> str:
+    """Return the store's URL, for a command that lists: the user's own file need not be there yet."""
+    is_default = url_of(args) is None and not os.environ.get("HOLDFAST_URL")
+    return target(args) if is_default else existing(args)
 
 
 def refuse_url(args: argparse.Namespace) -> None:

@@ -7,13 +7,12 @@ import hashlib
 import json
 import re
 import secrets
-import sys
 from typing import Any
 
 from holdfast import errors
-from holdfast.cli.asking import ask
-from holdfast.cli.options import Commands, add_json, add_url, patience
-from holdfast.cli.output import clean, duration_text, moment_text, say, table
+from holdfast.cli.connection import ask
+from holdfast.cli.options import add, add_store, patience
+from holdfast.cli.output import clean, duration_text, moment_text, print_json, print_rows, say, tell
 from holdfast.cli.target import existing, target
 from holdfast.core.access import MOST_RIGHTS, AccessToken, GrantAccess, ListAccess, RevokeAccess, new_right
 from holdfast.core.data import as_dict
@@ -41,6 +40,7 @@ examples:
   holdfast token revoke 4f1c09a2b7de
 """
 
+SYNOPSIS = "create NAME --allow RIGHT ... | list | revoke ID"
 NOT_FOUND = 1
 
 _NAME = re.compile(r"[0-9A-Za-z_.@-]{1,64}")
@@ -48,32 +48,14 @@ _TTL = re.compile(r"(\d+(?:\.\d+)?)([smhdwy]?)")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "y": 366 * 86400}
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "token",
-        help="make, list and revoke the access tokens of a server",
-        usage="holdfast token create NAME --allow RIGHT ... | list | revoke ID",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-    )
-    parser.add_argument(
-        "action", choices=("create", "list", "revoke"), metavar="ACTION", help="create, list or revoke"
-    )
-    parser.add_argument("name", nargs="?", metavar="NAME|ID", help="whose it is, or which to revoke")
-    parser.add_argument(
-        "--allow",
-        action="append",
-        default=[],
-        metavar="RIGHT",
-        help="what it allows, for example acquire:build:*; may be given several times",
-    )
-    parser.add_argument(
-        "--ttl", type=_ttl, metavar="T", help="how long it is valid, e.g. 12h or 90d (default: until revoked)"
-    )
-    add_json(parser, "write JSON")
-    add_url(parser)
-    parser.set_defaults(call=call)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what follows the command's name."""
+    add(parser, "action ACTION", "create, list or revoke", choices=("create", "list", "revoke"))
+    add(parser, "name NAME|ID", "whose it is, or which to revoke", nargs="?")
+    allow = "what it allows, for example acquire:build:*; may be given several times"
+    add(parser, "--allow RIGHT", allow, action="append", default=[])
+    add(parser, "--ttl T", "how long it is valid, e.g. 12h or 90d (default: until revoked)", type=_ttl)
+    add_store(parser, json="write JSON")
 
 
 def call(args: argparse.Namespace) -> int:
@@ -111,8 +93,7 @@ def _create(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({**_public(made), "token": secret}))
         return 0
-    print(secret)
-    sys.stdout.flush()
+    print(secret, flush=True)
     until = "until it is revoked" if args.ttl is None else f"for {duration_text(args.ttl)}"
     say(f"{made.name} may {', '.join(rights)}, {until}; the token's id is {id}")
     say("keep it: it is shown only now. Clients take it from $HOLDFAST_ACCESS_TOKEN, or send it as")
@@ -121,12 +102,10 @@ def _create(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    tokens = sorted(
-        ask(existing(args), ListAccess(), patience(args)), key=lambda token: (token.name, token.created_at)
-    )
+    found = ask(existing(args), ListAccess(), patience(args))
+    tokens = sorted(found, key=lambda token: (token.name, token.created_at))
     if args.json:
-        for token in tokens:
-            print(json.dumps(_public(token)))
+        print_json(map(_public, tokens))
         return 0
     if not tokens:
         say("there are no access tokens: make one with 'holdfast token create NAME --allow admin:*'")
@@ -136,21 +115,17 @@ def _list(args: argparse.Namespace) -> int:
         expires = "never" if token.expires_at is None else moment_text(token.expires_at)
         rights = " ".join(map(clean, token.rights))
         rows.append((token.id, clean(token.name), moment_text(token.created_at), expires, rights))
-    for row in table(rows, right=frozenset(), shrink={}, width=None):
-        print("  ".join(row).rstrip())
+    print_rows(rows)
     return 0
 
 
 def _revoke(args: argparse.Namespace) -> int:
-    url = existing(args)
-    gone = ask(url, RevokeAccess(args.name), patience(args))
+    gone = ask(existing(args), RevokeAccess(args.name), patience(args))
     if gone is None:
         say(f"there is no access token with the id {clean(args.name)!r}: see 'holdfast token list'")
         return NOT_FOUND
-    if args.json:
-        print(json.dumps(_public(gone)))
-    else:
-        print(f"revoked {gone.id}, which let {clean(gone.name)} {clean(', '.join(gone.rights))}")
+    text = f"revoked {gone.id}, which let {clean(gone.name)} {clean(', '.join(gone.rights))}"
+    tell(args, _public(gone), text)
     return 0
 
 

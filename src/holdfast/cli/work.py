@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+from itertools import islice
 
 from holdfast import errors
-from holdfast.cli import workview
-from holdfast.cli.asking import Asking
-from holdfast.cli.options import Commands, add_json, add_url, confirm, duration, me, patience
-from holdfast.cli.output import count, duration_text, say
-from holdfast.cli.target import existing, is_default, is_missing, target
+from holdfast.cli import work_view
+from holdfast.cli.connection import Connection
+from holdfast.cli.options import add, add_store, confirm, me, patience
+from holdfast.cli.output import count, duration_text, print_json, say, tell
+from holdfast.cli.target import existing, is_missing, looked_at, target
+from holdfast.core import cluster as c
 from holdfast.core import keys
-from holdfast.core.cluster import (
-    LARGEST_DATA,
-    MOST_OFFERED,
-    WORK_STATES,
-    Forget,
-    InspectWork,
-    Offer,
-    OfferedWork,
-    WorkView,
-)
 from holdfast.core.data import as_dict
 from holdfast.core.requests import Busy, History
 
@@ -52,7 +44,8 @@ examples:
 """
 
 ACTIONS = ("list", "show", "offer", "retry", "forget")
-STATES = ("open", *WORK_STATES, "all")
+UNDONE = ("offered", "assigned")
+STATES = ("open", *c.WORK_STATES, "all")
 SHOWN = 100
 MOST_AT_ONCE = 256 * 1024  # bytes of data in one offer: a server takes only so much
 NOTHING = REFUSED = 1
@@ -68,49 +61,21 @@ _ONLY_FOR = {
 }
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the parser."""
-    parser = commands.add_parser(
-        "work",
-        help="look at work, offer it, retry or forget it",
-        usage="holdfast work [list|show|offer|retry|forget] [KEY ...] [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-    )
-    parser.add_argument(
-        "action", nargs="?", choices=ACTIONS, default="list", metavar="ACTION", help=", ".join(ACTIONS)
-    )
-    parser.add_argument("keys", nargs="*", metavar="KEY", help="of the work; for list, how it begins")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what follows the command's name."""
+    add(parser, "action ACTION", ", ".join(ACTIONS), nargs="?", choices=ACTIONS, default="list")
+    add(parser, "keys KEY", "of the work; for list, how it begins", nargs="*")
     parser.rest = "keys"  # type: ignore[attr-defined]
-    parser.add_argument(
-        "--state",
-        choices=STATES,
-        metavar="STATE",
-        help="list: open (the default: all but completed), offered, assigned, completed, failed or all",
-    )
-    parser.add_argument(
-        "--instance", metavar="NAME|ID", help="list: only what this instance has, or had last"
-    )
-    parser.add_argument(
-        "--limit",
-        type=int,
-        metavar="N",
-        help=f"list: how many (default: {SHOWN}; with --json all); show: how many events (default: 20)",
-    )
-    parser.add_argument("--data", metavar="JSON", help="offer, retry: what whoever does it is told")
-    parser.add_argument(
-        "--max-tries",
-        type=int,
-        metavar="N",
-        help="offer, retry: after so many it has failed for good",
-    )
-    parser.add_argument(
-        "--delay", type=duration, metavar="S", help="offer, retry: not to be claimed before that (default: 0)"
-    )
-    parser.add_argument("--yes", action="store_true", help="forget: do not ask; needed without a terminal")
-    add_json(parser, "write one JSON object a line")
-    add_url(parser)
-    parser.set_defaults(call=call)
+    states = "list: open (the default: all but completed), offered, assigned, completed, failed or all"
+    add(parser, "--state STATE", states, choices=STATES)
+    add(parser, "--instance NAME|ID", "list: only what this instance has, or had last")
+    limit = f"list: how many (default: {SHOWN}; with --json all); show: how many events (default: 20)"
+    add(parser, "--limit N", limit)
+    add(parser, "--data JSON", "offer, retry: what whoever does it is told")
+    add(parser, "--max-tries N", "offer, retry: after so many it has failed for good")
+    add(parser, "--delay S", "offer, retry: not to be claimed before that (default: 0)")
+    add(parser, "--yes", "forget: do not ask; needed without a terminal")
+    add_store(parser, json="write one JSON object a line")
 
 
 def call(args: argparse.Namespace) -> int:
@@ -123,41 +88,39 @@ def call(args: argparse.Namespace) -> int:
         return _list(args)
     if not args.keys or (args.action == "show" and len(args.keys) > 1):
         raise errors.SettingsError(f"which? Write 'holdfast work {args.action} KEY'")
-    if args.action == "show":
-        return _show(args)
-    return {"offer": _offer, "retry": _retry, "forget": _forget}[args.action](args)
+    return {"show": _show, "offer": _offer, "retry": _retry, "forget": _forget}[args.action](args)
 
 
 def _list(args: argparse.Namespace) -> int:
     if len(args.keys) > 1:
         raise errors.SettingsError("'holdfast work list' takes one prefix")
     prefix = args.keys[0] if args.keys else ""
-    url = target(args) if is_default(args) else existing(args)
+    url = looked_at(args)
     state = args.state or "open"
     if is_missing(url):  # the user's own file, which the first lock makes
         if not args.json:
-            workview.print_nothing(url, such=state, prefix=prefix)
+            work_view.print_nothing(url, such=state, prefix=prefix)
         return 0
-    with Asking(url, patience(args)) as asking:
-        works = workview.find(asking, prefix, state, args.instance)
+    with Connection(url, patience(args)) as connection:
+        works = work_view.find(connection, prefix, state, args.instance)
         if args.json:
-            workview.print_json(works, args.limit)
+            print_json(islice(works, args.limit))
         else:
-            workview.print_list(asking, works, url, args.limit or SHOWN, such=state, prefix=prefix)
+            work_view.print_list(connection, works, url, args.limit or SHOWN, such=state, prefix=prefix)
     return 0
 
 
 def _show(args: argparse.Namespace) -> int:
     key = keys.validate(args.keys[0])
-    with Asking(existing(args), patience(args)) as asking:
-        work = asking.ask(InspectWork(key))
+    with Connection(existing(args), patience(args)) as connection:
+        work = connection.ask(c.InspectWork(key))
         if work is None:
             return _unknown(key)
-        events = asking.ask(History(key, args.limit or 20))
+        events = connection.ask(History(key, args.limit or 20))
         if args.json:
             print(json.dumps({**as_dict(work), "history": [as_dict(event) for event in events]}))
         else:
-            workview.print_one(asking, work, events)
+            work_view.print_one(connection, work, events)
     return 0
 
 
@@ -169,17 +132,12 @@ def _unknown(key: str) -> int:
 def _offer(args: argparse.Namespace) -> int:
     data = "null" if args.data is None else _json(args.data)
     tries, delay = _tries(args.max_tries), args.delay or 0.0
-    works = [OfferedWork(keys.validate(key), data, tries or 0, delay) for key in dict.fromkeys(args.keys)]
-    with Asking(target(args), patience(args)) as asking:
-        for work, state, new in _offered(asking, works, again=False):
-            if args.json:
-                print(json.dumps({"key": work.key, "state": state, "new": new}))
-            elif new:
-                print(f"{work.key!r} is offered{_when(delay)}")
-            else:
-                ended = state in ("completed", "failed")
-                hint = "; 'holdfast work retry' offers it anew" if ended else ""
-                print(f"{work.key!r} {_is(state)} already{hint}")
+    works = [c.OfferedWork(keys.validate(key), data, tries or 0, delay) for key in dict.fromkeys(args.keys)]
+    with Connection(target(args), patience(args)) as connection:
+        for work, state, new in _offered(connection, works, again=False):
+            hint = "; 'holdfast work retry' offers it anew" if state not in UNDONE else ""
+            text = f"is offered{_when(delay)}" if new else f"{_is(state)} already{hint}"
+            tell(args, {"key": work.key, "state": state, "new": new}, f"{work.key!r} {text}")
     return 0
 
 
@@ -188,25 +146,20 @@ def _retry(args: argparse.Namespace) -> int:
     data = None if args.data is None else _json(args.data)
     tries, delay = _tries(args.max_tries), args.delay or 0.0
     code = 0
-    with Asking(existing(args), patience(args)) as asking:
-        known: list[WorkView] = []
+    with Connection(existing(args), patience(args)) as connection:
+        known: list[c.WorkView] = []
         for key in dict.fromkeys(args.keys):
             if key.endswith("*"):
-                known += workview.find(asking, key[:-1], "failed", None)
-            elif work := asking.ask(InspectWork(keys.validate(key))):
+                known += work_view.find(connection, key[:-1], "failed", None)
+            elif work := connection.ask(c.InspectWork(keys.validate(key))):
                 known.append(work)
             else:
                 code = _unknown(key)
-        works = [
-            OfferedWork(
-                work.key,
-                work.data if data is None else data,
-                work.max_tries if tries is None else tries,
-                delay,
-            )
-            for work in {work.key: work for work in known}.values()
-        ]
-        for each, state, new in _offered(asking, works, again=True):
+        works = []
+        for work in {work.key: work for work in known}.values():
+            most = work.max_tries if tries is None else tries
+            works.append(c.OfferedWork(work.key, work.data if data is None else data, most, delay))
+        for each, state, new in _offered(connection, works, again=True):
             if args.json:
                 print(json.dumps({"key": each.key, "state": state, "new": new}))
             elif new:
@@ -219,42 +172,38 @@ def _retry(args: argparse.Namespace) -> int:
     return code
 
 
-def _offered(asking: Asking, works: list[OfferedWork], *, again: bool) -> list[tuple[OfferedWork, str, bool]]:
-    found: list[tuple[OfferedWork, str, bool]] = []
-    most = max(1, min(MOST_OFFERED, MOST_AT_ONCE // max((len(work.data) for work in works), default=1)))
+def _offered(
+    connection: Connection, works: list[c.OfferedWork], *, again: bool
+) -> list[tuple[c.OfferedWork, str, bool]]:
+    found: list[tuple[c.OfferedWork, str, bool]] = []
+    most = max(1, min(c.MOST_OFFERED, MOST_AT_ONCE // max((len(work.data) for work in works), default=1)))
     for first in range(0, len(works), most):
         some = works[first : first + most]
-        offered = asking.ask(Offer(tuple(some), again), twice=not again)
+        offered = connection.ask(c.Offer(tuple(some), again), twice=not again)
         found += zip(some, offered.states, offered.new, strict=True)
     return found
 
 
 def _forget(args: argparse.Namespace) -> int:
     wanted = [keys.validate(key) for key in dict.fromkeys(args.keys)]
-    with Asking(existing(args), patience(args)) as asking:
+    with Connection(existing(args), patience(args)) as connection:
         which = repr(wanted[0]) if len(wanted) == 1 else f"{count(len(wanted), 'piece')} of work"
-        if not confirm(
-            f"forget {which}, with data and result? Then it can be offered as if it had never been.",
-            yes=args.yes,
-        ):
-            say("nothing was done")
+        question = f"forget {which}, with data and result? Then it can be offered as if it had never been."
+        if not confirm(question, yes=args.yes):
             return REFUSED
         code = 0
         for key in wanted:
-            forgotten = asking.ask(Forget(key, me()), twice=False)
+            forgotten = connection.ask(c.Forget(key, me()), twice=False)
             if forgotten is None:
                 code = _unknown(key)
             elif isinstance(forgotten, Busy):
-                left = duration_text(forgotten.expires_in)
-                say(
-                    f"{key!r} is assigned to {forgotten.holder} for another {left}:"
-                    " wait, or 'holdfast break' its lock"
-                )
+                who = f"{forgotten.holder} for another {duration_text(forgotten.expires_in)}"
+                say(f"{key!r} is assigned to {who}: wait, or 'holdfast break' its lock")
                 code = errors.CODES[errors.LockTimeout][0]
-            elif args.json:
-                print(json.dumps(as_dict(forgotten.work)))
             else:
-                print(f"{key!r}, which {_was(forgotten.work.state)}, is forgotten")
+                state = forgotten.work.state
+                text = f"{key!r}, which {'was' if state in UNDONE else 'had'} {state}, is forgotten"
+                tell(args, as_dict(forgotten.work), text)
     return code
 
 
@@ -263,8 +212,8 @@ def _json(text: str) -> str:
         written = json.dumps(json.loads(text), allow_nan=False, separators=(",", ":"))
     except ValueError as error:
         raise errors.SettingsError(f"--data is no JSON: {error}; a text needs its own quotes") from error
-    if len(written) > LARGEST_DATA:
-        raise errors.SettingsError(f"--data has {len(written)} bytes as JSON; {LARGEST_DATA} are allowed")
+    if len(written) > c.LARGEST_DATA:
+        raise errors.SettingsError(f"--data has {len(written)} bytes as JSON; {c.LARGEST_DATA} are allowed")
     return written
 
 
@@ -279,8 +228,4 @@ def _when(delay: float) -> str:
 
 
 def _is(state: str) -> str:
-    return f"is {state}" if state in ("offered", "assigned") else f"has {state}"
-
-
-def _was(state: str) -> str:
-    return f"was {state}" if state in ("offered", "assigned") else f"had {state}"
+    return f"is {state}" if state in UNDONE else f"has {state}"

@@ -72,16 +72,10 @@ def new_right(text: object) -> Right:
 
 def prefixes(rights: Iterable[Right], verb: Verb) -> tuple[Right, ...]:
     """Return the rights to use *verb*, in the order of their keys, without those that others cover."""
-    wanted = sorted(
-        (right for right in rights if right.verb in (verb, "admin")),
-        key=lambda right: (right.key, not right.prefix),
-    )
+    wanted = [right for right in rights if right.verb in (verb, "admin")]
     kept: list[Right] = []
-    for right in wanted:
-        covered = kept and (
-            right.key.startswith(kept[-1].key) if kept[-1].prefix else right.key == kept[-1].key
-        )
-        if not covered:
+    for right in sorted(wanted, key=lambda right: (right.key, not right.prefix)):
+        if not kept or not kept[-1].allows(verb, right.key):
             kept.append(right)
     return tuple(kept)
 

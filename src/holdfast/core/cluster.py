@@ -8,14 +8,10 @@ Cluster in the protocol.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from holdfast.core.data import data
-from holdfast.core.requests import Client, Request
-
-if TYPE_CHECKING:
-    from holdfast.core.requests import Busy, NotHeld  # noqa: F401 - some are answered with these
-
+from holdfast.core.requests import Busy, Client, NotHeld, Request  # noqa: F401 - some are answered with these
 
 InstanceState = Literal["alive", "draining", "left", "dead"]
 WorkState = Literal["offered", "assigned", "completed", "failed"]

@@ -7,30 +7,16 @@ its end by their attempt.
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from holdfast import errors
-from holdfast.core.claiming import Claiming
-from holdfast.core.cluster import (
-    Assign,
-    Assigned,
-    Beat,
-    Claim,
-    Claimed,
-    Ended,
-    Finish,
-    Finished,
-    Full,
-    InspectWork,
-    Join,
-    Leave,
-    NotDue,
-)
+from holdfast.core import cluster as c
 from holdfast.core.data import data, replace
-from holdfast.core.membership import DEAD, DRAINING, LEFT
-from holdfast.core.plans import MOST_LATE, TRANSIENT, Abandoned, Clock, Grant, Plan, Roll, Wait
-from holdfast.core.requests import Busy, NotHeld, Request, Withdraw
+from holdfast.core.demand import Claiming
+from holdfast.core.plans import MOST_LATE, TRANSIENT, Abandoned, Clock, Grant, Plan, Retries, Roll
+from holdfast.core.plans import quietly as quietly
+from holdfast.core.refusals import DEAD, error_for, gone
+from holdfast.core.requests import NotHeld, Request, Withdraw
 from holdfast.core.settings import Settings
 
 
@@ -56,25 +42,18 @@ def persistently(
     request: Request[Any], *, until: Callable[[], float], settings: Settings, clock: Clock, roll: Roll
 ) -> Plan[Answer]:
     """Ask for what may be asked twice, again and again while the store fails, at most until *until*."""
-    failures = 0
-    unknown: errors.OutcomeUnknown | None = None
+    retries = Retries(settings, clock, roll, until)
     while True:
         asked = clock()  # before asking: a slow answer must not lengthen our trust
         try:
             said = yield request
         except TRANSIENT as error:
-            if isinstance(error, errors.OutcomeUnknown):
-                unknown = error
-            failures += 1
-            again_at = clock() + settings.backoff.delay(failures, roll())
-            if again_at >= until():
-                raise unknown or error from None  # what one try may have done, no later one takes back
-            yield Wait("", "", again_at)
+            yield retries.after(error)
         else:
-            return Answer(said, asked, unknown is not None)
+            return Answer(said, asked, retries.unknown is not None)
 
 
-def join(request: Join, *, settings: Settings, clock: Clock, roll: Roll) -> Plan[Answer]:
+def join(request: c.Join, *, settings: Settings, clock: Clock, roll: Roll) -> Plan[Answer]:
     """Become an instance. Interrupted, or failing when it may have been heard, it leaves again."""
     deadline = clock() + settings.release_timeout
     try:
@@ -82,7 +61,7 @@ def join(request: Join, *, settings: Settings, clock: Clock, roll: Roll) -> Plan
             request, until=lambda: deadline, settings=settings, clock=clock, roll=roll
         )
     except (Abandoned, errors.OutcomeUnknown):
-        yield from quietly(Leave(request.id))
+        yield from quietly(c.Leave(request.id))
         raise
     if answer.said.state != "alive":  # it took longer than its ttl
         raise errors.InstanceLost(request.id, DEAD)
@@ -91,7 +70,7 @@ def join(request: Join, *, settings: Settings, clock: Clock, roll: Roll) -> Plan
 
 def claim(
     claiming: Claiming,
-    request: Claim,
+    request: c.Claim,
     *,
     known: Container[str],
     until: Callable[[], float],
@@ -110,7 +89,7 @@ def claim(
     except Abandoned:
         yield from undo_claim(claiming, known)
         raise
-    if isinstance(answer.said, Beat):
+    if isinstance(answer.said, c.Beat):
         claiming.unsure = None
     return answer
 
@@ -121,30 +100,29 @@ def undo_claim(claiming: Claiming, known: Container[str]) -> Plan[None]:
     if request is None:
         return
     said = yield from quietly(request)
-    if isinstance(said, Claimed):
+    if isinstance(said, c.Claimed):
         for work in said.works:
             if work.attempt not in known:
-                yield from quietly(Finish(work.key, work.attempt, work.token, "returned", retire=True))
+                yield from quietly(c.Finish(work.key, work.attempt, work.token, "returned", retire=True))
     claiming.unsure = request if said is None else None
 
 
-def claimed_task(work: Assigned, request: Claim, *, asked: float, settings: Settings) -> Task:
+def claimed_task(work: c.Assigned, request: c.Claim, *, asked: float, settings: Settings) -> Task:
     """Return a piece of a claim's answer with the trust that it deserves."""
     return _task(work, request.id, request.ttl, asked=asked, retire=False, settings=settings)
 
 
-def _task(work: Assigned, owner: str, ttl: float, *, asked: float, retire: bool, settings: Settings) -> Task:
+def _task(
+    work: c.Assigned, owner: str, ttl: float, *, asked: float, retire: bool, settings: Settings
+) -> Task:
     # A claim that is answered the second time tells of leases that are older than the question.
     trusted_until = asked + min(work.expires_in, ttl) - settings.margin_for(ttl)
-    return Task(
-        Grant(work.key, work.attempt, owner, work.token, ttl, trusted_until, retire=retire),
-        work.data,
-        work.tries,
-    )
+    grant = Grant(work.key, work.attempt, owner, work.token, ttl, trusted_until, retire=retire)
+    return Task(grant, work.data, work.tries)
 
 
 def assign(
-    request: Assign, *, settings: Settings, clock: Clock, roll: Roll, retire: bool = False
+    request: c.Assign, *, settings: Settings, clock: Clock, roll: Roll, retire: bool = False
 ) -> Plan[Task]:
     """Take one piece of work, or raise who has it. *retire*: the transport may repeat requests by itself."""
     deadline = clock() + settings.release_timeout
@@ -163,8 +141,8 @@ def assign(
                 successors += 1
                 request = replace(request, attempt=f"{first_attempt}.{successors}")
                 continue
-            if not isinstance(said, Assigned):
-                _raise_refusal(request, said)
+            if not isinstance(said, c.Assigned):
+                raise error_for(request, said) or gone(request.id, said)
             task = _task(
                 said, request.owner, request.ttl, asked=answer.asked, retire=unsure, settings=settings
             )
@@ -185,76 +163,41 @@ def assign(
         raise
 
 
-def undo_assign(request: Assign) -> Plan[None]:
+def undo_assign(request: c.Assign) -> Plan[None]:
     """Give back what an attempt may have been assigned, and see to it that no late copy of it is.
 
     To ask for it once more would make work of what is none yet. So we look, for the token that it may have.
     """
-    view = yield from quietly(InspectWork(request.key))
+    view = yield from quietly(c.InspectWork(request.key))
     if view is not None and view.state == "assigned":
-        finish = Finish(request.key, request.attempt, view.token, "returned", retire=True)
-        if isinstance((yield from quietly(finish)), Finished):
+        finish = c.Finish(request.key, request.attempt, view.token, "returned", retire=True)
+        if isinstance((yield from quietly(finish)), c.Finished):
             return
     yield from quietly(Withdraw(request.key, request.attempt))
 
 
-def finish(request: Finish, *, settings: Settings, clock: Clock, roll: Roll) -> Plan[Finished | NotHeld]:
+def finish(request: c.Finish, *, settings: Settings, clock: Clock, roll: Roll) -> Plan[c.Finished | NotHeld]:
     """End an assignment, asking again while the store fails and it is worth it."""
     deadline = clock() + settings.release_timeout
-    failures = 0
-    unknown: errors.OutcomeUnknown | None = None
+    retries = Retries(settings, clock, roll, lambda: deadline)
     try:
         while True:
             try:
-                answer: Finished | NotHeld = yield request
+                answer: c.Finished | NotHeld = yield request
             except TRANSIENT as error:
                 if isinstance(error, errors.OutcomeUnknown):
-                    unknown = error
-                    request = replace(request, retire=True)  # else a copy could come after the next grant
-                failures += 1
-                again_at = clock() + settings.backoff.delay(failures, roll())
-                if again_at >= deadline:
-                    raise unknown or error from None
-                yield Wait("", "", again_at)
+                    request = replace(request, retire=True)  # or a copy could come after the next grant
+                yield retries.after(error)
                 continue
-            if unknown is not None and isinstance(answer, NotHeld) and answer.why == "already":
-                return Finished(_state_after(request))  # our own, whose answer was lost
+            if retries.unknown is not None and isinstance(answer, NotHeld) and answer.why == "already":
+                return c.Finished(_state_after(request))  # our own, whose answer was lost
             return answer
     except Abandoned:  # the request may not have been sent yet; to finish twice is harmless
         yield from quietly(replace(request, retire=True))
         raise
 
 
-def _state_after(request: Finish) -> Any:
+def _state_after(request: c.Finish) -> Any:
     if request.ending == "completed" and request.at is None:
         return "completed"
     return "failed" if request.ending == "failed" and request.retry is None else "offered"
-
-
-def quietly(request: Request[Any]) -> Plan[Any]:
-    """Ask once, even if we are interrupted meanwhile: then it may not have been sent yet."""
-    try:
-        with suppress(errors.StoreError):
-            return (yield request)
-    except Abandoned:
-        with suppress(errors.StoreError):
-            yield request
-        raise
-    return None
-
-
-def _raise_refusal(request: Assign, said: Busy | Full | Ended | NotDue | Beat) -> NoReturn:
-    if isinstance(said, Busy):
-        raise errors.LockTimeout(request.key, waited=0.0, holder=said.holder, expires_in=said.expires_in)
-    if isinstance(said, Full):
-        raise errors.AtCapacity(request.id, said.capacity)
-    if isinstance(said, Ended):
-        raise errors.WorkEnded(said.work.key, said.work.state, said.work.text)
-    if isinstance(said, NotDue):
-        raise errors.LockTimeout(request.key, waited=0.0, expires_in=said.due_in)
-    raise refused(request.id, said)
-
-
-def refused(id: str, beat: Beat) -> errors.InstanceLost:
-    """Return what is raised for an instance that is answered its state in place of what it asked for."""
-    return errors.InstanceLost(id, {"draining": DRAINING, "left": LEFT}.get(beat.state, DEAD))

@@ -26,7 +26,7 @@ def data(cls: type[T]) -> type[T]:
     members |= {
         "__slots__": names,
         "__match_args__": names,
-        "__init__": _make_init(names, defaults, "__post_init__" in members),
+        "__init__": _Init(names, defaults, "__post_init__" in members),
         "__eq__": _equal,
         "__hash__": _hash,
         "__repr__": _show,
@@ -42,6 +42,13 @@ def replace(value: T, /, **changes: Any) -> T:
     return type(value)(**(fields | changes))
 
 
+def defaults(kind: type) -> dict[str, Any]:
+    """Return what those fields of *kind* are that need not be said."""
+    given: tuple[Any, ...] = kind.__init__.__defaults__ or ()  # type: ignore[misc]
+    names: tuple[str, ...] = kind.__match_args__  # type: ignore[attr-defined]
+    return dict(zip(names[len(names) - len(given) :], given, strict=True))
+
+
 def as_dict(value: object) -> Any:
     """Return *value* as dictionaries and lists, ready for JSON."""
     if type(value) in _PLAIN:
@@ -51,6 +58,22 @@ def as_dict(value: object) -> Any:
     if not hasattr(type(value), "_values"):
         return value
     return {name: as_dict(getattr(value, name)) for name in _fields(value)}
+
+
+class _Init:
+    """Stands for the constructor of a class until it is first needed: most programs need few of them."""
+
+    __slots__ = ("_how",)
+
+    def __init__(self, *how: Any) -> None:
+        self._how = how
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        made = _make_init(*self._how)
+        for kind in owner.__mro__:
+            if vars(kind).get("__init__") is self:
+                kind.__init__ = made  # type: ignore[misc]
+        return made.__get__(instance, owner)
 
 
 def _make_init(names: tuple[str, ...], defaults: dict[str, Any], checks: bool) -> Any:

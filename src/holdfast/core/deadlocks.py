@@ -140,23 +140,19 @@ def _circle(owner: str, states: Mapping[str, KeyState], stuck: set[str]) -> Dead
         (key, hold.attempt) for key, _ in circle for hold in states[key].holds if hold.owner in stuck
     }
     key, victim = circle[0]
-    return Deadlock(
-        tuple(Link(each.owner, key, each.host, each.pid) for key, each in circle),
-        (key, victim.attempt),
-        frozenset(evidence),
-    )
+    links = tuple(Link(each.owner, key, each.host, each.pid) for key, each in circle)
+    return Deadlock(links, (key, victim.attempt), frozenset(evidence))
 
 
 def _blocker(ticket: Waiting, state: KeyState, stuck: set[str]) -> str:
     """Return one of those that a ticket waits for: a holder, or who is before it in the queue."""
     held = [hold for hold in state.holds if hold.owner in stuck]
-    if not fits(ticket.terms, [hold.terms for hold in held], state.permits):
+    terms = [hold.terms for hold in held]
+    if not fits(ticket.terms, terms, state.permits):
         own = [hold.terms for hold in held if hold.owner == ticket.owner]
         if not fits(ticket.terms, own, state.permits):
             return ticket.owner  # it is in its own way, whatever others do
         return min(hold.owner for hold in held if hold.owner != ticket.owner)
-    first = next(
-        each for each in state.tickets if not fits(each.terms, [hold.terms for hold in held], state.permits)
-    )
+    first = next(each for each in state.tickets if not fits(each.terms, terms, state.permits))
     # Its owner may be served elsewhere, and then what keeps it from being served here is what we wait for.
     return first.owner if first.owner in stuck else _blocker(first, state, stuck)

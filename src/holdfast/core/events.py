@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from holdfast.core.data import data
 
-EventKind = Literal[
-    "granted",
-    "queued",
-    "handed_over",
-    "released",
-    "withdrawn",
-    "expired",
-    "broken",
-    "completed",
-    "failed",
-    "downgraded",
-    "resized",
-    "deadlocked",
-    # of work
-    "assigned",
-    "returned",
-    "abandoned",
-    "forgotten",
-    # of instances
-    "joined",
-    "draining",
-    "left",
-    "died",
-]
+LeaseEvent = Literal["granted", "queued", "handed_over", "released", "withdrawn", "expired", "broken"]
+OtherLockEvent = Literal["completed", "failed", "downgraded", "resized", "deadlocked"]
+WorkEvent = Literal["assigned", "returned", "abandoned", "forgotten"]
+InstanceEvent = Literal["joined", "draining", "left", "died"]
+EventKind = Literal[LeaseEvent, OtherLockEvent, WorkEvent, InstanceEvent]
 HistoryLevel = Literal["none", "notable", "all"]
 
-NOTABLE: frozenset[EventKind] = frozenset(
-    {
-        "expired",
-        "broken",
-        "completed",
-        "failed",
-        "resized",
-        "deadlocked",
-        "abandoned",
-        "forgotten",
-        "joined",
-        "draining",
-        "left",
-        "died",
-    }
+NOTABLE: frozenset[EventKind] = frozenset(get_args(InstanceEvent)).union(
+    ("expired", "broken", "completed", "failed", "resized", "deadlocked", "abandoned", "forgotten")
 )
 ALWAYS: frozenset[EventKind] = frozenset({"broken", "forgotten"})
 HISTORY_LEVELS: tuple[HistoryLevel, ...] = ("none", "notable", "all")

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from holdfast.core.data import as_dict, data
-from holdfast.errors import SettingsError
 
 Mode = Literal["exclusive", "shared", "permits"]
 
@@ -116,16 +115,6 @@ def fits(wanted: Terms, held: Iterable[Terms], permits: int) -> bool:
     return wanted.mode == "shared" or not others
 
 
-def check_at_least(mode: Mode) -> None:
-    """Refuse to keep a lock taken that others have at the same time."""
-    if mode != "exclusive":
-        kind = "a shared lock" if mode == "shared" else "a semaphore"
-        raise SettingsError(
-            f"at_least is for exclusive locks: {kind} is not taken by one, so that there is nothing which"
-            " could stay taken when that one is done"
-        )
-
-
 def dump(value: Terms | Notes) -> str | None:
     """Return terms or notes as a store keeps them: JSON of what is not usual, None if all is."""
     usual = PLAIN if isinstance(value, Terms) else NO_NOTES
@@ -145,12 +134,10 @@ def load_notes(text: str | None) -> Notes:
     if not text:
         return NO_NOTES
     fields = known(Notes, json.loads(text))
-    kept = fields.get("kept")
-    loaded = {
-        "failures": load_failures(fields.get("failures", ())),
-        "kept": kept and KeptResult(**known(KeptResult, kept)),
-    }
-    return Notes(**{**fields, **loaded})
+    fields["failures"] = load_failures(fields.get("failures", ()))
+    if kept := fields.get("kept"):
+        fields["kept"] = KeptResult(**known(KeptResult, kept))
+    return Notes(**fields)
 
 
 def known(kind: type, fields: dict[str, Any]) -> dict[str, Any]:

@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import errors
 from holdfast.core.plans import Grant, Roll
-from holdfast.core.requests import (
-    RefreshTicket,
-    Renew,
-    Renewed,
-    RenewLease,
-    Signal,
-    Withdraw,
-)
+from holdfast.core.requests import RefreshTicket, Renew, Renewed, RenewLease, Signal, Withdraw
 from holdfast.core.settings import Settings, pause_in_queue
 
 if TYPE_CHECKING:
@@ -42,20 +35,8 @@ class Kept:
     """A lease in a keeper's care, and the truth about its trust."""
 
     __slots__ = (
-        "failures",
-        "grant",
-        "holder",
-        "hurried_at",
-        "leaving",
-        "lost",
-        "margin",
-        "member",
-        "renew_at",
-        "renews",
-        "stop_at",
-        "tell",
-        "trouble",
-        "trusted_until",
+        *("failures", "grant", "holder", "hurried_at", "leaving", "lost", "margin"),
+        *("member", "renew_at", "renews", "stop_at", "tell", "trouble", "trusted_until"),
     )
 
     def __init__(self, grant: Grant, *, renew_at: float, margin: float, stop_at: float = math.inf) -> None:
@@ -72,9 +53,7 @@ class Kept:
         self.lost: errors.LeaseLost | None = None
         self.member: Membership | None = None  # an assignment is lost with the instance that has it
         self.tell: Callable[[], None] | None = None  # called by the runner once the lease is lost
-        self.holder: Callable[[], Any] | None = (
-            None  # returns the lease that a caller has; None if nobody has it
-        )
+        self.holder: Any = None  # returns the lease that a caller has; None if nobody has it
 
     def loss(self, now: float) -> errors.LeaseLost | None:
         """Return why the lease is lost at *now*, or None while it can be trusted."""
@@ -143,14 +122,18 @@ class Keeper:
         # that never come are not to pile up, and a lease that was not meant costs one early renewal.
         self.hurried_at = -math.inf
 
-    def keep(self, grant: Grant, *, asked: float, max_hold: float | None, renew: bool = True) -> Kept:
-        """Take a lease into care. *asked* is when its grant was asked for; with *renew* off it runs out."""
-        kept = Kept(
-            grant,
-            renew_at=math.inf,
-            margin=self.settings.margin_for(grant.ttl),
-            stop_at=math.inf if max_hold is None else asked + max_hold,
-        )
+    def keep(
+        self, grant: Grant, *, max_hold: float | None, renew: bool = True, asked: float | None = None
+    ) -> Kept:
+        """Take a lease into care. With *renew* off it runs out.
+
+        *asked* is when its grant was asked for, if its trust does not tell.
+        """
+        margin = self.settings.margin_for(grant.ttl)
+        if asked is None:
+            asked = grant.trusted_until - grant.ttl + margin
+        stop_at = math.inf if max_hold is None else asked + max_hold
+        kept = Kept(grant, renew_at=math.inf, margin=margin, stop_at=stop_at)
         kept.renews = renew
         kept.hurried_at = self.hurried_at
         self._schedule(kept, grant.ttl, asked)
@@ -306,8 +289,7 @@ class Keeper:
             return None
         patience = self.settings.patience
         return Renew(
-            leases=tuple(leases),
-            tickets=tuple(RefreshTicket(t.key, t.attempt, patience) for t in tickets),
+            leases=tuple(leases), tickets=tuple(RefreshTicket(t.key, t.attempt, patience) for t in tickets)
         )
 
     def answered(self, request: Renew, answer: Renewed, *, asked: float) -> tuple[list[Kept], list[Signal]]:

@@ -108,9 +108,8 @@ def prefix_end(prefix: str) -> str | None:
 
 def _build(type: str, *parts: object) -> str:
     texts = [str(part) for part in parts]
-    for text in texts:
-        if not text:
-            raise InvalidKey(f"{type}:{':'.join(texts)}", "has an empty part")
+    if "" in texts:
+        raise InvalidKey(f"{type}:{':'.join(texts)}", "has an empty part")
     return validate(":".join((type, *map(_escape, texts))))
 
 

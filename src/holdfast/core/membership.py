@@ -12,34 +12,15 @@ from collections.abc import Callable
 from holdfast import errors
 from holdfast.core.cluster import Beat, Heartbeat, InstanceState
 from holdfast.core.plans import Roll
+from holdfast.core.refusals import DEAD as DEAD
+from holdfast.core.refusals import DRAINING as DRAINING
+from holdfast.core.refusals import LEFT as LEFT
 from holdfast.core.requests import Client
 from holdfast.core.settings import Settings, seconds
-
-DEAD = "its peers have declared it dead"
-DRAINING = "it is draining and takes no more work"
-LEFT = "it has left"
 
 
 class Membership:
     """An instance that has joined, until it leaves or is lost."""
-
-    __slots__ = (
-        "beat_at",
-        "client",
-        "draining",
-        "failures",
-        "heartbeat",
-        "id",
-        "living",
-        "lost",
-        "roll",
-        "settings",
-        "state",
-        "tell",
-        "trouble",
-        "trusted_until",
-        "ttl",
-    )
 
     def __init__(
         self, id: str, client: Client, *, ttl: float, heartbeat: float, settings: Settings, roll: Roll

@@ -18,30 +18,19 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from holdfast import errors
+from holdfast.core import requests as r
 from holdfast.core.data import data, replace
 from holdfast.core.family import PLAIN, Failure, Outcome, Terms
+from holdfast.core.refusals import refusal
 from holdfast.core.requests import (
-    MOST_SHOWN,
     Acquire,
-    Break,
-    Broken,
-    Busy,
-    Deadlocked,
     Done,
     Failed,
-    Feed,
     Granted,
-    Inspect,
-    LockView,
     NotHeld,
     Queued,
-    Refused,
-    Release,
     Released,
     Request,
-    Signal,
-    TooManyHolds,
-    Watch,
     Withdraw,
 )
 from holdfast.core.settings import Settings, pause_in_queue
@@ -50,6 +39,8 @@ T = TypeVar("T")
 A = TypeVar("A")
 Clock = Callable[[], float]
 Roll = Callable[[], float]
+
+_OVER = (NotHeld, Done, Failed)  # for an attempt that only wanted the lock
 
 
 @data
@@ -159,31 +150,19 @@ def acquire(
                         f"the store answers too slowly for a lease of {request.ttl:g} s; use a longer ttl"
                     )
                 continue
-            if isinstance(answer, Busy):
-                raise errors.LockTimeout(
-                    request.key, waited=0.0, holder=answer.holder, expires_in=answer.expires_in
-                )
-            if isinstance(answer, TooManyHolds):
-                raise errors.ReentryLimit(
-                    request.key, owner=request.owner, holds=answer.holds, limit=request.limit
-                )
-            if isinstance(answer, Refused):
-                raise _refused(request, answer)
-            if isinstance(answer, Deadlocked):
-                raise errors.DeadlockDetected(request.key, answer.cycle)
-            if isinstance(answer, Done | Failed) and request.terms.operation:
-                if isinstance(answer, Failed):
-                    raise errors.OperationFailed(request.key, answer.failures)
-                # A late copy of an attempt that is not over could take the lock.
-                if answer.kept and (unanswered or retire):
-                    yield from _undo(request)
-                return answer
-            if isinstance(answer, NotHeld | Done | Failed):
+            if isinstance(answer, NotHeld if request.terms.operation else _OVER):
                 # Granted and ended again while the answers were lost; or somebody else's operation is over,
                 # and we only wanted the lock. An ended attempt stays ended.
                 successors += 1
                 request = replace(request, attempt=f"{first_attempt}.{successors}")
                 continue
+            if not isinstance(answer, Queued | Done):
+                raise refusal(request, answer)
+            if isinstance(answer, Done):
+                # A late copy of an attempt that is not over could take the lock.
+                if answer.kept and (unanswered or retire):
+                    yield from _undo(request)
+                return answer
             queued = answer
             if deadline is not None and clock() >= deadline:
                 raise _timed_out(request.key, queued, clock() - started)
@@ -205,7 +184,7 @@ def _wait_for_our_turn(request: Acquire, queued: Queued, deadline: float | None,
     watch = clock() + queued.expires_in + TICK if queued.position == 1 else None
     while True:
         until = min((t for t in (watch, deadline) if t is not None), default=None)
-        signal: Signal | None = yield Wait(request.key, request.attempt, until)
+        signal: r.Signal | None = yield Wait(request.key, request.attempt, until)
         if signal is None or signal.kind != "head":
             return
         watch = clock() + signal.expires_in + TICK
@@ -240,35 +219,27 @@ def unless(stopped: Callable[[], bool], plan: Plan[T]) -> Plan[T]:
         raise
 
 
-def _refused(request: Acquire, answer: Refused) -> errors.HoldfastError:
-    if answer.why == "upgrade":
-        return errors.UpgradeRefused(request.key, owner=request.owner)
-    return errors.CapacityMismatch(
-        request.key, permits=request.terms.permits, stored=answer.permits, take=request.terms.take
-    )
-
-
 def _timed_out(key: str, queued: Queued, waited: float) -> errors.LockTimeout:
     return errors.LockTimeout(
-        key,
-        waited=waited,
-        holder=queued.holder,
-        expires_in=queued.expires_in,
-        position=queued.position,
+        key, waited=waited, holder=queued.holder, expires_in=queued.expires_in, position=queued.position
     )
 
 
 def _undo(request: Acquire) -> Plan[None]:
-    """Withdraw, even if we are interrupted meanwhile: then it may not have been sent yet."""
-    withdraw = Withdraw(request.key, request.attempt)
+    """Withdraw, whatever comes of it."""
+    yield from quietly(Withdraw(request.key, request.attempt))
+
+
+def quietly(request: Request[Any]) -> Plan[Any]:
+    """Ask once, even if we are interrupted meanwhile: then it may not have been sent yet."""
     try:
-        yield from _quietly(withdraw)
+        return (yield from _once(request))
     except Abandoned:
-        yield from _quietly(withdraw)
+        yield from _once(request)
         raise
 
 
-def _quietly(request: Request[Any]) -> Plan[Any]:
+def _once(request: Request[Any]) -> Plan[Any]:
     """Ask once; None if that fails, too. Whoever runs the plan may pursue it."""
     with suppress(errors.StoreError):
         return (yield request)
@@ -276,18 +247,18 @@ def _quietly(request: Request[Any]) -> Plan[Any]:
 
 def release(
     grant: Grant, *, settings: Settings, clock: Clock, roll: Roll, outcome: Outcome | None = None
-) -> Plan[Released | NotHeld | Refused]:
+) -> Plan[Released | NotHeld | r.Refused]:
     """Give the hold back, asking again while the store fails and the lease is worth it."""
     deadline = clock() + settings.release_timeout
     # With an outcome it must be known for sure that it was this release, if the answer is lost.
     retire = grant.retire or outcome is not None
-    request = Release(grant.key, grant.attempt, grant.token, retire, outcome)
+    request = r.Release(grant.key, grant.attempt, grant.token, retire, outcome)
     failures = 0
     unknown = False
     try:
         while True:
             try:
-                answer: Released | NotHeld | Refused = yield request
+                answer: Released | NotHeld | r.Refused = yield request
             except TRANSIENT as error:
                 failures += 1
                 if isinstance(error, errors.OutcomeUnknown):
@@ -303,9 +274,9 @@ def release(
             return answer
     except Abandoned as abandoned:  # the request may not have been sent yet; releasing twice is harmless
         request = replace(request, retire=True)
-        told = yield from _quietly(request)
-        if isinstance(told, Refused):  # not the last hold: the outcome is another's
-            told = yield from _quietly(replace(request, outcome=None))
+        told = yield from _once(request)
+        if isinstance(told, r.Refused):  # not the last hold: the outcome is another's
+            told = yield from _once(replace(request, outcome=None))
         abandoned.in_vain = told is None
         raise
 
@@ -316,38 +287,51 @@ def _is_ours(answer: NotHeld, outcome: Outcome | None) -> bool:
 
 
 def ask(
-    request: Request[A],
-    *,
-    settings: Settings,
-    clock: Clock,
-    roll: Roll,
-    unknown_too: bool = False,
+    request: Request[A], *, settings: Settings, clock: Clock, roll: Roll, unknown_too: bool = False
 ) -> Plan[A]:
     """Ask for something that may be asked twice, again and again while the store is unavailable.
 
     With *unknown_too* also when nobody knows whether it was done: for what has the same answer if it was.
     """
     deadline = clock() + settings.release_timeout
-    failures = 0
-    unknown: errors.OutcomeUnknown | None = None
+    retries = Retries(settings, clock, roll, lambda: deadline)
     while True:
         try:
             answer: A = yield request
         except TRANSIENT as error:
-            if isinstance(error, errors.OutcomeUnknown):
-                unknown = error
-                if not unknown_too:
-                    raise
-            failures += 1
-            again_at = clock() + settings.backoff.delay(failures, roll())
-            if again_at >= deadline:
-                raise unknown or error from None  # what one try may have done, no later one takes back
-            yield Wait("", "", again_at)
+            if isinstance(error, errors.OutcomeUnknown) and not unknown_too:
+                raise
+            yield retries.after(error)
         else:
             return answer
 
 
-def break_leases(request: Break, *, settings: Settings, clock: Clock, roll: Roll) -> Plan[list[Broken]]:
+class Retries:
+    """How a plan asks again while the store fails: each time later, and only as long as it is worth it."""
+
+    def __init__(self, settings: Settings, clock: Clock, roll: Roll, until: Callable[[], float]) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._roll = roll
+        self._until = until
+        self._failures = 0
+        self.unknown: errors.OutcomeUnknown | None = None  # an earlier try may have been heard
+
+    def after(self, error: errors.StoreError) -> Wait:
+        """Return when to ask again after a failure. Raise it, if that would be too late."""
+        if isinstance(error, errors.OutcomeUnknown):
+            self.unknown = error
+        self._failures += 1
+        again_at = self._clock() + self._settings.backoff.delay(self._failures, self._roll())
+        try:
+            if again_at >= self._until():
+                raise self.unknown or error from None  # what one try may have done, no later one takes back
+        finally:
+            del error  # its traceback has this frame: they would keep each other alive
+        return Wait("", "", again_at)
+
+
+def break_leases(request: r.Break, *, settings: Settings, clock: Clock, roll: Roll) -> Plan[list[r.Broken]]:
     """Break the lease that is named, or all that are there when we look first. Return those that were.
 
     Each is named by its token: asked twice, or too late, a break must not hit the next one. An inspection
@@ -359,24 +343,24 @@ def break_leases(request: Break, *, settings: Settings, clock: Clock, roll: Roll
 
     if request.token is not None:
         answer = yield from persistently(request)
-        return [answer] if isinstance(answer, Broken) else []
-    view = yield from persistently(Inspect(request.key))
+        return [answer] if isinstance(answer, r.Broken) else []
+    view = yield from persistently(r.Inspect(request.key))
     newest = view.token if view is not None else 0
     named: set[int] = set()
-    broken: list[Broken] = []
+    broken: list[r.Broken] = []
     while view is not None and (left := [t for t in _tokens(view) if t <= newest and t not in named]):
         for token in left:
             answer = yield from persistently(replace(request, token=token))
-            if isinstance(answer, Broken):
+            if isinstance(answer, r.Broken):
                 broken.append(answer)
         named.update(left)
-        if len(view.holders) < MOST_SHOWN:
+        if len(view.holders) < r.MOST_SHOWN:
             break  # it showed them all
-        view = yield from persistently(Inspect(request.key))
+        view = yield from persistently(r.Inspect(request.key))
     return broken
 
 
-def _tokens(view: LockView) -> list[int]:
+def _tokens(view: r.LockView) -> list[int]:
     """Return what there is to be broken: leases, being shut because of one, a result that is kept."""
     shown = view.holders if view.state == "held" else ()
     shut_by = view.holder if view.holder is not None and view.holder.gone else None
@@ -384,13 +368,13 @@ def _tokens(view: LockView) -> list[int]:
 
 
 def next_events(
-    request: Watch, *, until: float | None, settings: Settings, clock: Clock, roll: Roll
-) -> Plan[Feed]:
+    request: r.Watch, *, until: float | None, settings: Settings, clock: Clock, roll: Roll
+) -> Plan[r.Feed]:
     """Wait for events, at most until *until* (None: for ever), through whatever the store suffers."""
     failures = 0
     while True:
         try:
-            answer: Feed = yield request
+            answer: r.Feed = yield request
         except TRANSIENT:
             failures += 1
             again_at = clock() + settings.backoff.delay(failures, roll())

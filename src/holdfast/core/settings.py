@@ -8,7 +8,7 @@ from datetime import timedelta
 from holdfast.core.backoff import Backoff
 from holdfast.core.data import data
 from holdfast.core.events import HISTORY_LEVELS, HistoryLevel
-from holdfast.core.family import LONGEST
+from holdfast.core.family import LONGEST, Mode
 from holdfast.core.requests import DEFAULT_LIMIT
 from holdfast.errors import SettingsError
 
@@ -50,19 +50,9 @@ class Settings:
     wait_for_store: float = 0.0  # how long to wait, when the client is opened, for a store that is not ready
 
     def __post_init__(self) -> None:
-        for name in (
-            "ttl",
-            "renew_at",
-            "heartbeat",
-            "claim",
-            "patience",
-            "release_timeout",
-            "wait_for_store",
-        ):
-            object.__setattr__(self, name, seconds(getattr(self, name), name))
-        for name in ("margin", "max_hold", "sweep_every"):
+        for name, kind in Settings.__annotations__.items():
             value = getattr(self, name)
-            if value is not None:
+            if kind == "float" or (kind == "float | None" and value is not None):
                 object.__setattr__(self, name, seconds(value, name))
         if not 0 < self.renew_at < 1:
             raise SettingsError(f"renew_at is {self.renew_at}; it is a part of the ttl, between 0 and 1")
@@ -114,3 +104,13 @@ def pause_in_queue(settings: Settings, failures: int, roll: float) -> float:
     window and no longer.
     """
     return min(settings.backoff.delay(failures, roll), settings.heartbeat)
+
+
+def check_at_least(mode: Mode) -> None:
+    """Refuse to keep a lock taken that others have at the same time."""
+    if mode != "exclusive":
+        kind = "a shared lock" if mode == "shared" else "a semaphore"
+        raise SettingsError(
+            f"at_least is for exclusive locks: {kind} is not taken by one, so that there is nothing which"
+            " could stay taken when that one is done"
+        )

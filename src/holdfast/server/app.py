@@ -1,7 +1,7 @@
 """One request, from its arrival to its answer: who asks, whether they may, and what comes of it.
 
-Whatever goes wrong becomes a problem with a status, a name and what to do. How a request is answered is
-in `acting`, `looking` and `standing`.
+Whatever goes wrong becomes a problem with a status, a name and what to do. How a request is answered is in
+`locks`, `work` and `system`.
 """
 
 from __future__ import annotations
@@ -13,33 +13,28 @@ from typing import Any
 from holdfast import errors
 from holdfast.core.cluster import instance_key
 from holdfast.core.events import HISTORY_LEVELS
+from holdfast.core.wire import ROUTES, Route
+from holdfast.core.wire.fields import read_body
+from holdfast.core.wire.shapes import OneOf
 from holdfast.log import log
 from holdfast.server.admission.access import ANYONE, Access, Principal, scoped
 from holdfast.server.admission.limits import Budget
 from holdfast.server.backend import Backend
-from holdfast.server.handlers.acting import Acting
-from holdfast.server.handlers.call import Call
-from holdfast.server.handlers.looking import Looking
-from holdfast.server.handlers.membership import Membership
-from holdfast.server.handlers.replies import outward, refused
-from holdfast.server.handlers.standing import Standing
-from holdfast.server.handlers.working import Working
+from holdfast.server.call import Call
 from holdfast.server.http.message import HTTPRequest, Response, Stream
-from holdfast.server.operating.census import Census
-from holdfast.server.operating.logs import ServerLog
-from holdfast.server.operating.metrics import Metrics
-from holdfast.server.operating.readiness import Readiness
-from holdfast.server.routes import HISTORY, match
-from holdfast.server.routes.route import Route
+from holdfast.server.locks import changes, views, waits
+from holdfast.server.replies import outward, refused, settled
+from holdfast.server.router import match
 from holdfast.server.settings import ServerSettings
-from holdfast.server.shapes import read_body
-from holdfast.server.streams.feed import EventHub
-from holdfast.server.streams.signalling import SignalStreams
-from holdfast.server.streams.sse import Heartbeats
-from holdfast.server.streams.waiting import Waiting
+from holdfast.server.streams import feed, signals, sse
+from holdfast.server.system import handlers, readiness
+from holdfast.server.system.logs import ServerLog
+from holdfast.server.system.metrics import Metrics
+from holdfast.server.work.handlers import WorkHandlers
 
 Handler = Callable[[Call], Awaitable[Response | Stream]]
 JSON = "application/json"
+HISTORY = OneOf(HISTORY_LEVELS)
 UNKNOWN = "(none)"  # the route of what has none
 FAILED = "the server has failed; its log says more under {}"
 DRAINING = "the server is going away; ask again with the same attempt"
@@ -49,101 +44,64 @@ class App:
     """See the module. It makes the parts that answer, and ends them."""
 
     def __init__(
-        self,
-        settings: ServerSettings,
-        backend: Backend,
-        metrics: Metrics,
-        log: ServerLog,
-        *,
-        required: bool = False,
+        self, settings: ServerSettings, backend: Backend, metrics: Metrics, log: ServerLog, *, required: bool
     ) -> None:
         self._settings = settings
+        self._backend = backend
         self._metrics = metrics
         self._log = log
-        self._access = Access(backend, settings)
-        self._access.required = self._access.required or required
+        self.access = Access(backend, settings)  # to be opened
+        self.access.required = self.access.required or required
         self._budget = Budget(settings.limits)
-        self._heartbeats = Heartbeats()
-        self._waiting = Waiting(backend, heartbeats=self._heartbeats)
-        self._events = EventHub(backend, settings.limits, heartbeats=self._heartbeats)
-        self._signals = SignalStreams(backend, heartbeats=self._heartbeats)
+        self._heartbeats = sse.Heartbeats()
+        self._waits = waits.Waits(backend, heartbeats=self._heartbeats)
+        self._events = feed.EventHub(backend, settings.limits, heartbeats=self._heartbeats)
+        self._signals = signals.SignalStreams(backend, heartbeats=self._heartbeats)
         metrics.streams.ask(lambda: self._events.count, "events")
         metrics.streams.ask(lambda: self._signals.count, "signals")
         metrics.events_sent.ask(lambda: self._events.sent)
         metrics.signals_sent.ask(lambda: self._signals.sent)
-        metrics.waiters.ask(lambda: self._waiting.count)
+        metrics.waiters.ask(lambda: self._waits.count)
         metrics.leases.ask(lambda: self._budget.total("leases"))
         metrics.queue_places.ask(lambda: self._budget.total("tickets"))
-        acting = Acting(backend, self._waiting, self._budget)
-        for end in (self._events.revoke, self._signals.revoke, self._waiting.revoke):
-            self._access.on_revoked(end)
-        membership = Membership(backend, self._budget)
-        working = Working(backend, self._budget)
-        looking = Looking(backend, self._events, self._signals, self._budget)
-        self._readiness = Readiness(backend, log)
-        standing = self._standing = Standing(
-            settings, backend, self._access, metrics, Census(backend, metrics), self._readiness
+        for end in (self._events.revoke, self._signals.revoke, self._waits.revoke):
+            self.access.on_revoked(end)
+        self._readiness = readiness.Readiness(backend, log)
+        self._system = handlers.SystemHandlers(
+            settings, backend, self.access, self._signals, metrics, self._readiness
         )
-        self._handlers: dict[str, Handler] = {
-            "acquire": acting.acquire,
-            "release": acting.release,
-            "withdraw": acting.withdraw,
-            "downgrade": acting.downgrade,
-            "renew": acting.renew,
-            "break": acting.break_,
-            "resize": acting.resize,
-            "sweep": acting.sweep,
-            "list": looking.list,
-            "inspect": looking.inspect,
-            "history": looking.history,
-            "events": looking.events,
-            "signals": looking.signals,
-            "join": membership.join,
-            "heartbeat": membership.heartbeat,
-            "leave": membership.leave,
-            "claim": membership.claim,
-            "instances": membership.instances,
-            "offer": working.offer,
-            "assign": working.assign,
-            "finish": working.finish,
-            "forget": working.forget,
-            "inspect_work": working.inspect,
-            "list_work": working.list,
-            "count_work": working.count,
-            "clients": looking.clients,
-            "server": standing.server,
-            "list_access": standing.list_access,
-            "grant_access": standing.grant_access,
-            "revoke_access": standing.revoke_access,
-            "metrics": standing.metrics,
-            "health": standing.health,
-            "ready": standing.ready,
-            "openapi": standing.openapi,
-            "dashboard": standing.dashboard,
-            "asset": standing.asset,
-        }
+        answering = (
+            changes.LockChanges(backend, self._waits, self._budget),
+            views.LockViews(backend, self._events, self._signals, self._budget),
+            WorkHandlers(backend, self._budget),
+            self._system,
+        )
+        self._handlers = {route.name: self._handler(route, answering) for route in ROUTES}
 
-    async def open(self) -> None:
-        """Learn who may ask."""
-        await self._access.open()
+    def _handler(self, route: Route, answering: tuple[object, ...]) -> Handler:
+        """Return what answers *route*: a method of the same name, or whatever the store answers."""
+        plain = self._ask_store if route.request is not None else None
+        found = next((getattr(each, route.name) for each in answering if hasattr(each, route.name)), plain)
+        assert found is not None, route.name
+        return found
 
-    async def reload(self) -> None:
-        """Learn anew who may ask."""
-        await self._access.reload()
+    async def _ask_store(self, call: Call) -> Response:
+        request = call.request()
+        return settled(request, await self._backend.ask(request, call.history))
 
     def drain(self) -> None:
         """Tell everybody who waits or listens to go elsewhere. Nothing is lost: it is all in the store."""
-        self._standing.draining = True
-        self._waiting.drain()
+        self._system.draining = True
+        self._waits.drain()
         self._events.drain()
         self._signals.drain()
 
     async def close(self) -> None:
         """End what runs by itself."""
-        await self._waiting.close()
+        await self._waits.close()
         self._events.close()
         self._heartbeats.close()
-        await self._access.close()
+        await self.access.close()
         await self._readiness.close()
 
     async def handle(self, request: HTTPRequest) -> Response | Stream:
@@ -154,7 +112,7 @@ class App:
             try:
                 route, named = match(request.method, request.path)
                 path = route.path
-                principal = ANYONE if route.public else await self._access.authenticate(request)
+                principal = ANYONE if route.public else await self.access.authenticate(request)
                 who = principal.name
                 if not route.public:
                     known = True
@@ -207,7 +165,7 @@ class App:
             raise errors.AccessDenied(f"{principal.name} has no right to {verb} anything")
         if verb is not None and route.scope == "everywhere" and not principal.everywhere(verb):
             raise errors.AccessDenied(f"{principal.name} has no right to {verb} everything ({verb}:*)")
-        if self._standing.draining and route.streams:
+        if self._system.draining and route.streams:
             raise errors.StoreUnavailable(DRAINING)
 
     def _read(self, request: HTTPRequest, route: Route, named: str, principal: Principal) -> Call:

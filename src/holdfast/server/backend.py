@@ -1,4 +1,4 @@
-"""The stores behind a server, asked from its event loop.
+"""The stores of a server, asked from its event loop.
 
 A store that waits for a disk or a network has threads of its own here, as many as it is worth, however many
 requests are under way. One that can commit many requests at once (SQLite) gets whatever has come in while it
@@ -13,31 +13,19 @@ import copy
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from holdfast import identity
-from holdfast.core.cluster import Assign, Claim, Finish, Forget, Heartbeat, Join, Leave
 from holdfast.core.events import HistoryLevel
-from holdfast.core.requests import (
-    Acquire,
-    Break,
-    Client,
-    Downgrade,
-    Probe,
-    Release,
-    Renew,
-    Request,
-    Resize,
-    Signal,
-    Sweep,
-    Withdraw,
-)
+from holdfast.core.requests import Probe, Request, Signal
+from holdfast.core.wire import ROUTES
 from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
 from holdfast.log import log
-from holdfast.server.lines import Group, Line
+from holdfast.server.queues import Group, RequestQueue
+from holdfast.server.system.metrics import Metrics
 from holdfast.stores import open_store
 from holdfast.stores.base import READS, Store, StoreOptions, Traits
-from holdfast.stores.opening import Opening
+from holdfast.stores.readiness import Opening
 
 A = TypeVar("A")
 
@@ -46,36 +34,14 @@ MOST_PENDING = 20_000  # requests that wait for the store; more are refused at o
 
 CLOSE_WITHIN = 5.0  # seconds for what the store still does, all together
 
-_WRITES = frozenset(
-    {Acquire, Release, Withdraw, Break, Downgrade, Resize, Renew, Sweep}
-    | {Join, Heartbeat, Leave, Claim, Assign, Finish, Forget}
-)
-
-
-class Observer(Protocol):
-    """Who wants to know how the store does. Must not raise."""
-
-    def store_answered(self, request: str, seconds: float, error: str | None) -> None:
-        """Take note of one answer."""
-
-    def group_committed(self, size: int) -> None:
-        """Take note of how many requests were answered at once."""
-
-    def observe_answer(self, request: object, answer: object) -> None:
-        """Take note of what became of a lock. Called in the loop's thread."""
-
-
-class Identified(Protocol):
-    """What every store is that a server may have: it knows itself by something that nobody can guess."""
-
-    def store_id(self) -> str: ...
+_MAKES_EVENTS = frozenset(route.request for route in ROUTES if route.events)
 
 
 class Backend:
     """See the module. To be used from one event loop."""
 
     def __init__(
-        self, url: str, *, history: HistoryLevel = "notable", observer: Observer | None = None
+        self, url: str, *, history: HistoryLevel = "notable", observer: Metrics | None = None
     ) -> None:
         self._url = url
         self._history: HistoryLevel = history
@@ -121,13 +87,12 @@ class Backend:
                 pause = opening.pause(error)
             await asyncio.sleep(pause)
         await asyncio.to_thread(store.be_reachable)
-        self.secret = (await asyncio.to_thread(cast("Identified", store).store_id)).encode()
+        self.secret = (await asyncio.to_thread(cast("Any", store).store_id)).encode()
         self._lanes[self._history] = Lane(store, self._observer, self._wrote)
 
     async def close(self) -> None:
         """Answer what was asked, and let go of the stores."""
-        lanes = list(self._lanes.values())
-        await asyncio.gather(*(asyncio.to_thread(lane.close) for lane in lanes))
+        await asyncio.gather(*(asyncio.to_thread(lane.close) for lane in self._lanes.values()))
 
     async def ask(self, request: Request[A], history: HistoryLevel | None = None) -> A:
         """Have *request* answered by a store that keeps this much *history*."""
@@ -138,8 +103,8 @@ class Backend:
         return cast("A", await asyncio.shield((await self._lane(history)).ask(request)))
 
     async def _lane(self, history: HistoryLevel | None) -> Lane:
-        lane = self._lanes.get(history or self._history)
-        return lane or await self._open_another(history or self._history)
+        history = history or self._history
+        return self._lanes.get(history) or await self._open_another(history)
 
     async def _open_another(self, history: HistoryLevel) -> Lane:
         """Open a store for callers who want another history than most. It needs no ear of its own."""
@@ -158,10 +123,6 @@ class Backend:
         """Call *callback* in the loop's thread after requests that may have made events."""
         self._callbacks.append(callback)
 
-    def client(self, host: str) -> Client:
-        """Return who asks for a caller that has no address: its signals come to us."""
-        return Client(self.instance, host, 0)
-
     def _dispatch(self, signal: Signal) -> None:
         for listener in self._listeners:
             listener(signal)
@@ -172,46 +133,47 @@ class Backend:
 
 
 class Lane:
-    """One store, and the lines of those who ask it."""
+    """One store, and the queues of those who ask it."""
 
-    def __init__(self, store: Store, observer: Observer | None, wrote: Callable[[], None]) -> None:
+    def __init__(self, store: Store, observer: Metrics | None, wrote: Callable[[], None]) -> None:
         self.store = store
         self._observer = observer
         self._wrote = wrote
         self._loop = asyncio.get_running_loop()
-        self._lines: list[Line] = []
+        self._queues: list[RequestQueue] = []  # none for a store that never waits
         traits = store.traits
         if traits.blocking and traits.groups:
-            self._lines = [Line(self._answer, 1, GROUP), Line(self._answer, 1, GROUP, "holdfast-reads")]
+            names = ("holdfast-store", "holdfast-reads")
+            self._queues = [RequestQueue(self._answer, 1, GROUP, name) for name in names]
         elif traits.blocking:
-            self._lines = [Line(self._answer, max(traits.lanes, 1), 1)]
+            self._queues = [RequestQueue(self._answer, max(traits.lanes, 1), 1, "holdfast-store")]
 
     @property
     def pending(self) -> int:
-        return sum(map(len, self._lines))
+        return sum(map(len, self._queues))
 
     def ask(self, request: Request[Any]) -> asyncio.Future[Any]:
         """Return the answer, when it is there."""
         answer: asyncio.Future[Any] = self._loop.create_future()
-        if not self._lines:
+        if not self._queues:
             self._deliver([(request, answer)], self._execute([request]))
             return answer
-        line = self._lines[-1 if type(request) in READS else 0]
-        if line.closed or len(line) >= MOST_PENDING:
+        queue = self._queues[-1 if type(request) in READS else 0]
+        if queue.closed or len(queue) >= MOST_PENDING:
             answer.set_exception(
-                StoreUnavailable(f"{len(line)} requests wait for the store already; try again later")
+                StoreUnavailable(f"{len(queue)} requests wait for the store already; try again later")
             )
         else:
-            # How long the line is says nothing of whether a write works.
-            line.put((request, answer), first=type(request) is Probe)
+            # How long the queue is says nothing of whether a write works.
+            queue.put((request, answer), first=type(request) is Probe)
         return answer
 
     def close(self) -> None:
         """Answer what was asked, and close the store."""
-        for line in self._lines:
-            line.close()
+        for queue in self._queues:
+            queue.close()
         deadline = time.monotonic() + CLOSE_WITHIN
-        for thread in (thread for line in self._lines for thread in line.threads):
+        for thread in (thread for queue in self._queues for thread in queue.threads):
             thread.join(timeout=max(deadline - time.monotonic(), 0.0))
         self.store.close()
 
@@ -226,10 +188,8 @@ class Lane:
             else:
                 answers = self.store.execute_many(requests)
         except HoldfastError as error:
-            answers = [
-                copy.copy(error) for _ in requests
-            ]  # each is raised somewhere, and collects its traceback
-        except Exception as error:  # noqa: BLE001 - a thread that died would leave all who wait behind it
+            answers = [copy.copy(error) for _ in requests]  # each collects a traceback, where it is raised
+        except Exception as error:  # noqa: BLE001 - a thread that died would leave all who wait for it
             log().exception("the store failed in an unknown way")
             answers = [StoreError(f"the store failed: {type(error).__name__}")] * len(requests)
         if self._observer is not None:
@@ -244,7 +204,7 @@ class Lane:
         wrote = False
         for (request, future), answer in zip(group, answers, strict=True):
             failed = isinstance(answer, HoldfastError)
-            wrote = wrote or (type(request) in _WRITES and not failed)
+            wrote = wrote or (type(request) in _MAKES_EVENTS and not failed)
             if self._observer is not None and not failed:
                 self._observer.observe_answer(request, answer)
             if future.done():  # cancelled: whoever asked has gone

@@ -18,6 +18,7 @@ from holdfast.core.data import data
 from holdfast.errors import SettingsError
 from holdfast.server.settings import Limits, ServerSettings
 from holdfast.stores import shown
+from holdfast.stores.base import YES
 
 ENVIRONMENT = "HOLDFAST_SERVER_"
 CONFIG = f"{ENVIRONMENT}CONFIG"  # the file may be named there, too
@@ -28,7 +29,6 @@ URL = "HOLDFAST_URL"  # what all clients use: the last to be asked
 _HIDDEN = frozenset({"accept_times", "limits"})
 
 _SECRET = re.compile(r"([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)[^&]*", re.IGNORECASE)
-_YES = dict.fromkeys(("on", "yes", "true", "1"), True) | dict.fromkeys(("off", "no", "false", "0"), False)
 
 
 @data
@@ -41,12 +41,11 @@ class Configuration:
     def lines(self) -> Iterator[str]:
         """Return every setting with its value and origin, as TOML that could be the file."""
         values = {name: value_of(self.settings, name) for name in self.sources}
-        shown_values = {
-            name: _toml(masked(value) if name == "url" else value) for name, value in values.items()
-        }
-        width = max(len(f"{name.rpartition('.')[2]} = {text}") for name, text in shown_values.items())
+        values["url"] = masked(values["url"])
+        texts = {name: _toml(value) for name, value in values.items()}
+        width = max(len(f"{name.rpartition('.')[2]} = {text}") for name, text in texts.items())
         table = ""
-        for name, text in shown_values.items():
+        for name, text in texts.items():
             at, _, last = name.rpartition(".")
             if at != table:
                 yield f"\n[{at}]"
@@ -96,10 +95,8 @@ def configure(
     sources = {name: given[name][1] if name in given else "default" for name in names()}
     values = {name: value for name, (value, _) in given.items()}
     try:
-        limits = Limits(**{name[7:]: value for name, value in values.items() if name.startswith("limits.")})
-        settings = ServerSettings(
-            **{name: value for name, value in values.items() if not name.startswith("limits.")}, limits=limits
-        )
+        limits = {name[7:]: values.pop(name) for name in list(values) if name.startswith("limits.")}
+        settings = ServerSettings(**values, limits=Limits(**limits))
     except SettingsError as error:
         raise SettingsError(f"{error}{_blame(str(error), sources)}") from error
     return Configuration(settings, sources)
@@ -143,7 +140,7 @@ def _typed(name: str, text: str) -> Any:
         return text
     try:
         if kind == "bool":
-            return _YES[text.lower()]
+            return YES[text.lower()]
         return int(text) if kind == "int" else float(text)
     except (ValueError, KeyError) as error:
         raise SettingsError(f"{name} is {text!r}; it must be {_KINDS[kind]}") from error

@@ -1,7 +1,7 @@
 """A server's life: it opens its store, looks whether it is safe to listen, serves, and ends without a loss.
 
 `Server` can be started and stopped inside another program; `run` is the whole life of a process, with its
-signals: TERM and INT drain, a second one ends at once, HUP reads certificates and access tokens anew.
+signals: TERM and INT drain, a second one ends at once, HUP reads certificates and access tokens again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import errno
 import os
 import random
 import signal
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -19,21 +20,20 @@ from holdfast import errors
 from holdfast.core.access import ListAccess
 from holdfast.core.requests import Sweep
 from holdfast.server.admission.safety import Safety, check, store_url
-from holdfast.server.operating.logs import ServerLog
-from holdfast.server.operating.metrics import CUTS, Metrics
-from holdfast.server.operating.notify import notify
 from holdfast.server.settings import LogLevel, ServerSettings
+from holdfast.server.system.logs import ServerLog
+from holdfast.server.system.metrics import CUTS, Metrics
 from holdfast.stores import shown
 
 if TYPE_CHECKING:
     from holdfast.server.app import App
     from holdfast.server.backend import Backend
-    from holdfast.server.http.listener import Cut, Listener
+    from holdfast.server.http.door import Cut
+    from holdfast.server.http.listener import Listener
     from holdfast.server.http.tls import ServerContext
 
 SWEPT_AT_ONCE = 200  # keys: whoever asks meanwhile waits for one such step at most
 AT_ONCE = 1.0  # seconds, for who wants it to end at once
-LOOK_AT_FILES = 60.0  # seconds
 _CUT: dict[Cut, tuple[LogLevel, str]] = {
     "strangers": (
         "warning",
@@ -91,7 +91,7 @@ class Server:
         await backend.open(settings.wait_for_store)
         self.safety = check(settings, tokens=bool(await backend.ask(ListAccess())))
         app = self._app = App(settings, backend, self.metrics, self.log, required=self.safety.authentication)
-        await app.open()
+        await app.access.open()
         listener = Listener(app.handle, settings.limits, on_drain=app.drain, on_cut=self._cut)
         try:
             port = await listener.start(settings.host, settings.port, self._tls)
@@ -103,8 +103,6 @@ class Server:
         self.url = f"http{'s' if self._tls else ''}://{host}:{port}"
         if settings.sweep_every:
             self._tasks.append(asyncio.create_task(self._sweep(backend), name="holdfast-sweep"))
-        if self._tls is not None:
-            self._tasks.append(asyncio.create_task(_renew(self._tls), name="holdfast-tls"))
         return self.url
 
     def _count(self, backend: Backend, listener: Listener) -> None:
@@ -142,12 +140,12 @@ class Server:
         self.url = ""
 
     async def reload(self) -> None:
-        """Read certificates and access tokens anew. What cannot be read leaves the old in place."""
+        """Read certificates and access tokens again. What cannot be read leaves the old in place."""
         try:
             if self._tls is not None:
                 self._tls.reload()
             if self._app is not None:
-                await self._app.reload()
+                await self._app.access.reload()
         except (errors.HoldfastError, OSError) as error:
             self.log.say(f"not reloaded: {error}", "error")
         else:
@@ -222,13 +220,6 @@ class Server:
                 self.log.say(f"the store could not be swept: {error}", "warning")
 
 
-async def _renew(context: ServerContext) -> None:
-    """Use a renewed certificate soon after its files have changed: not everybody sends a signal then."""
-    while True:
-        await asyncio.sleep(LOOK_AT_FILES)
-        context.reload_if_changed()
-
-
 def make_room(settings: ServerSettings) -> str:
     """Let this process have as many connections as the settings say; return a warning if it may not."""
     try:
@@ -247,6 +238,16 @@ def make_room(settings: ServerSettings) -> str:
             " raise it (ulimit -n, LimitNOFILE=), or lower limits.connections"
         )
     return ""
+
+
+def notify(state: str) -> None:
+    """Tell systemd how we are, such as ``READY=1``, if it started us and wants to know (``Type=notify``)."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path.startswith(("/", "@")):
+        return
+    address = f"\0{path[1:]}" if path.startswith("@") else path
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(state.encode(), address)
 
 
 def _need_httptools() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Iterable
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from holdfast import __version__, errors
@@ -10,55 +11,42 @@ from holdfast.core import wire
 from holdfast.core.access import AccessToken
 from holdfast.core.cluster import WorkCount
 from holdfast.core.events import Event
-from holdfast.server.routes import ROUTES
-from holdfast.server.routes.cluster import INSTANCE, RESULT_IS_JSON
-from holdfast.server.routes.locks import ONLY_EXCLUSIVE, ONLY_PERMITS
-from holdfast.server.routes.route import ADDRESS, LONGEST_OWN, Route
-from holdfast.server.routes.standing import TOKEN_ID
-from holdfast.server.shapes import Fields, Json, Key
+from holdfast.core.wire import ROUTES, Route
+from holdfast.core.wire.fields import Fields
+from holdfast.core.wire.route import ADDRESS, LONGEST_OWN
+from holdfast.core.wire.shapes import Json, Key
+from holdfast.core.wire.system import TOKEN_ID
+from holdfast.core.wire.work import INSTANCE
 
 OWN_NAMES = ("owner", "by", "name")
 
 _EVENT_STREAM = "text/event-stream"
-_PLAIN: dict[Any, Json] = {
-    int: {"type": "integer"},
-    float: {"type": "number"},
-    str: {"type": "string"},
-    bool: {"type": "boolean"},
-    type(None): {"type": "null"},
+_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null", dict: "object"}
+_PLAIN: dict[Any, Json] = {kind: {"type": name} for kind, name in _TYPES.items()}
+
+
+def _object(properties: Json, required: Iterable[str] | None = None, **more: Any) -> Json:
+    """Return the schema of an object. All that it has is required, unless it says what."""
+    needed = list(properties if required is None else required)
+    return {"type": "object", **more, "properties": properties, "required": needed}
+
+
+def _plain(**kinds: type) -> Json:
+    return {name: _PLAIN[kind] for name, kind in kinds.items()}
+
+
+# The answers that are not those of a store; those that are a number of things, by what these are.
+_ITEMS: dict[str, type] = {"events": Event, "access_tokens": AccessToken, "work_counts": WorkCount}
+_CLIENT = {
+    **_plain(instance=str, host=str, pid=int, principal=str),
+    "address": {"type": "string", "pattern": f"^{ADDRESS}$"},
+    **_plain(connected_for=float),
 }
-# The answers that are not those of a store.
 _OWN: dict[str, Json] = {
-    "events": {"items": {"type": "array", "items": {"$ref": "#/components/schemas/Event"}}},
-    "access_tokens": {"items": {"type": "array", "items": {"$ref": "#/components/schemas/AccessToken"}}},
-    "work_counts": {"items": {"type": "array", "items": {"$ref": "#/components/schemas/WorkCount"}}},
-    "clients": {
-        "items": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "instance": {"type": "string"},
-                    "host": {"type": "string"},
-                    "pid": {"type": "integer"},
-                    "principal": {"type": "string"},
-                    "address": {"type": "string", "pattern": f"^{ADDRESS}$"},
-                    "connected_for": {"type": "number"},
-                },
-                "required": ["instance", "host", "pid", "principal", "address", "connected_for"],
-            },
-        }
-    },
+    "clients": {"items": {"type": "array", "items": _object(_CLIENT)}},
     "server": {
-        "version": {"type": "string"},
-        "instance": {"type": "string"},
-        "store": {"type": "object"},
-        "authentication": {"type": "boolean"},
-        "principal": {"type": "object"},
-        "history": {"type": "string"},
-        "limits": {"type": "object"},
-        "time": {"type": "number"},
-        "draining": {"type": "boolean"},
+        **_plain(version=str, instance=str, store=dict, authentication=bool, principal=dict),
+        **_plain(history=str, limits=dict, time=float, draining=bool),
     },
     "health": {"status": {"enum": ["alive", "ready", "not ready"]}},
 }
@@ -81,14 +69,14 @@ _PROBLEMS = {
     503: "The store does not answer, or the server is going away. Ask again with the same attempt.",
 }
 _EVERYWHERE = (400, 401, 403, 405, 408, 413, 415, 422, 429, 431, 500, 503)
-_PUBLIC = (400, 403, 405, 408, 413, 422, 429, 431, 500, 503)
+_PUBLIC = tuple(status for status in _EVERYWHERE if status not in (401, 415))
 
 
-def describe(*, authentication: bool = True) -> Json:
+def describe(*, authentication: bool = True, routes: Iterable[Route] = ROUTES) -> Json:
     """Return the description, in OpenAPI 3.1, of a server that asks callers who they are, or does not."""
     schemas: dict[str, Json] = {}
     paths: dict[str, Json] = {}
-    for route in ROUTES:
+    for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, authentication)
     schemas["Problem"] = _problem()
     return {
@@ -137,19 +125,12 @@ _SCOPES = {
 }
 
 
-# What members have to do with each other.
-_BEYOND: dict[str, Json] = {
-    "acquire": {"allOf": [ONLY_PERMITS, ONLY_EXCLUSIVE]},
-    "finish": RESULT_IS_JSON,
-}
-
-
 def _body(route: Route, body: Fields, authentication: bool) -> Json:
     schema = _without_now(body.schema())
     for name in schema["properties"].keys() & (OWN_NAMES if authentication else ()):
         own = schema["properties"][name]
         own["maxLength"] = min(own["maxLength"], LONGEST_OWN)
-    return {**schema, **_BEYOND.get(route.name, {})}
+    return {**schema, **route.conditions}
 
 
 def _without_now(schema: Json) -> Json:
@@ -160,8 +141,7 @@ def _without_now(schema: Json) -> Json:
 
 def _parameters(route: Route) -> list[Json]:
     found: list[Json] = []
-    if "{" in route.path:
-        name = route.path.partition("{")[2].partition("}")[0]
+    if name := route.parameter:
         schema = {
             "key": Key().schema(),
             "id": {"type": "string", "pattern": f"^{TOKEN_ID}$"},
@@ -183,17 +163,12 @@ def _responses(route: Route, schemas: dict[str, Json]) -> Json:
     if route.streams:
         answer = found.setdefault("200", {"description": "an event stream", "content": {}})
         answer["content"][_EVENT_STREAM] = {"schema": {"type": "string"}}
-    problems = (*(_PUBLIC if route.public else _EVERYWHERE), *route.problems)
+    problems = {*(_PUBLIC if route.public else _EVERYWHERE), *route.problems}
     if route.streams and not route.answers:
-        problems = (*problems, 406)
-    for status in sorted(set(problems)):
-        found.setdefault(
-            str(status),
-            {
-                "description": _PROBLEMS[status],
-                "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
-            },
-        )
+        problems.add(406)
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for status in sorted(problems):
+        found.setdefault(str(status), {"description": _PROBLEMS[status], "content": content})
     return found
 
 
@@ -207,27 +182,19 @@ def _content(names: list[str], schemas: dict[str, Json]) -> Json:
 
 
 def _answer(name: str, schemas: dict[str, Json]) -> Json:
-    title = "".join(part.capitalize() for part in name.split("_"))
+    title = f"{''.join(part.capitalize() for part in name.split('_'))}Answer"
     tag = {"answer": {"const": name}}
-    if own := _OWN.get(name):
-        schemas[f"{title}Answer"] = {
-            "type": "object",
-            "properties": {**tag, **own},
-            "required": ["answer", *own],
-        }
-        for inside in (Event, AccessToken, WorkCount):
-            if inside.__name__ in str(own):
-                _schema_of(inside, schemas)
+    if name in _ITEMS:
+        items = {"type": "array", "items": _schema_of(_ITEMS[name], schemas)}
+        schemas[title] = _object({**tag, "items": items})
+    elif name in _OWN:
+        schemas[title] = _object({**tag, **_OWN[name]})
     else:
         kind = wire.ANSWERS[name]
         _schema_of(kind, schemas)
         plain = schemas[kind.__name__]
-        schemas[f"{title}Answer"] = {
-            **plain,
-            "properties": {**tag, **plain["properties"]},
-            "required": ["answer", *plain["required"]],
-        }
-    return {"$ref": f"#/components/schemas/{title}Answer"}
+        schemas[title] = {**plain, **_object({**tag, **plain["properties"]})}
+    return {"$ref": f"#/components/schemas/{title}"}
 
 
 def _schema_of(hint: Any, schemas: dict[str, Json]) -> Json:
@@ -245,27 +212,16 @@ def _schema_of(hint: Any, schemas: dict[str, Json]) -> Json:
     if name not in schemas:
         schemas[name] = {}  # it may be inside itself
         hints = get_type_hints(hint)
-        schemas[name] = {
-            "type": "object",
-            "description": (hint.__doc__ or "").partition("\n")[0],
-            "properties": {each: _schema_of(hints[each], schemas) for each in hint.__match_args__},
-            "required": list(hint.__match_args__),
-        }
+        properties = {each: _schema_of(hints[each], schemas) for each in hint.__match_args__}
+        schemas[name] = _object(properties, description=(hint.__doc__ or "").partition("\n")[0])
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def _problem() -> Json:
-    names = sorted(kind.__name__ for kind in errors.CODES)
-    return {
-        "type": "object",
-        "description": "What went wrong (RFC 9457), with the name and the fields of the Python error.",
-        "properties": {
-            "type": {"type": "string"},
-            "title": {"type": "string"},
-            "status": {"type": "integer"},
-            "detail": {"type": "string"},
-            "error": {"enum": names},
-            "because": {"type": "object", "description": "The answer that the error is raised for."},
-        },
-        "required": ["type", "title", "status", "detail", "error"],
+    required = {
+        **_plain(type=str, title=str, status=int, detail=str),
+        "error": {"enum": sorted(kind.__name__ for kind in errors.CODES)},
     }
+    because = {"type": "object", "description": "The answer that the error is raised for."}
+    about = "What went wrong (RFC 9457), with the name and the fields of the Python error."
+    return _object({**required, "because": because}, required, description=about)

@@ -40,10 +40,7 @@ def _count(value: object, name: str) -> int:
 
 @data
 class Limits:
-    """How much of everything: of one principal, unless it says otherwise.
-
-    0 means none at all, but for *rate*.
-    """
+    """How much of everything: of one principal, unless it says otherwise. 0 means none, but for *rate*."""
 
     body: int = MIB  # bytes of a request's body
     head: int = 16 * KIB  # bytes of its head

@@ -27,15 +27,10 @@ Awaits = Callable[[Callable[[], Awaitable[Any]]], Any]
 # For how long an ended attempt is remembered, in microseconds: longer than any statement can be late. A
 # break is remembered until the holder will have asked, however rarely it renews.
 REMEMBER = {
-    "released": 60_000_000,
-    "withdrawn": 60_000_000,
-    "expired": 60_000_000,
+    **dict.fromkeys(("released", "withdrawn", "expired", "deadlocked", "refused"), 60_000_000),
     "broken": 86_400_000_000,
-    "deadlocked": 60_000_000,
-    "refused": 60_000_000,
     # A waiter may come back late for the outcome of an operation: its whole machine may have been paused.
-    "done": 600_000_000,
-    "failed": 600_000_000,
+    **dict.fromkeys(("done", "failed"), 600_000_000),
 }
 WAITERS_SHOWN = MOST_SHOWN
 
@@ -45,16 +40,7 @@ READS = frozenset(
 )
 
 # What an option in a url may say, where the answer is yes or no.
-YES = {
-    "on": True,
-    "yes": True,
-    "true": True,
-    "1": True,
-    "off": False,
-    "no": False,
-    "false": False,
-    "0": False,
-}
+YES = {**dict.fromkeys(("on", "yes", "true", "1"), True), **dict.fromkeys(("off", "no", "false", "0"), False)}
 
 
 @data
@@ -75,9 +61,7 @@ class Traits:
     repeats: bool  # the transport may deliver a request twice by itself
     lanes: int = 1  # how many requests it is worth having under way at once
     transactions: bool = False  # requests can be part of a caller's own transaction
-    pins: bool = (
-        False  # a fence in one stops nobody but who would take over that key; else it stops all writers
-    )
+    pins: bool = False  # a fence stops nobody but who would take over that key; otherwise all writers
     swept: bool = False  # whoever runs it tidies up: its clients need not, and may have no right to
     groups: bool = False  # many requests at once cost little more than one: see `Store.execute_many`
 
@@ -156,7 +140,7 @@ class Tables(Protocol):
 
 
 def not_made_yet(error: E) -> E:
-    """Mark an error: somebody may be about to make what is missing. See `holdfast.stores.opening`."""
+    """Mark an error: somebody may be about to make what is missing. See `holdfast.stores.readiness`."""
     error.__dict__["_not_made_yet"] = True
     return error
 
@@ -174,6 +158,11 @@ def micros(seconds: float) -> int:
 def instant(now: float | None) -> int | None:
     """Return a request's time in whole microseconds; None if the store's own clock decides."""
     return None if now is None else micros(now)
+
+
+def place_of(who: Any) -> dict[str, Any]:
+    """Return where *who* is, a client or whoever waits or holds, as columns and statements name it."""
+    return {"instance": who.instance, "host": who.host, "pid": who.pid}
 
 
 def one_by_one(store: Store, requests: Sequence[Request[Any]]) -> list[Any]:
@@ -194,7 +183,3 @@ def failure(error: Exception) -> errors.StoreError:
     wrapped = errors.StoreError(f"the request cannot be answered: {type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped
-
-
-StoreFactory = Callable[[str, StoreOptions], Store]
-AnyRequest = Request[Any]

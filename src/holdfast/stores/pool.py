@@ -142,7 +142,7 @@ class Pool(Generic[C]):
             self._mutex.release()
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child."""
+        """Begin again in a forked child."""
         _of_the_parent.extend(self._idle)
         _of_the_parent.extend(self._lent)
         self._start()

@@ -17,7 +17,8 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Any
 
-from holdfast.client import BaseClient, Wish
+from holdfast.client.engine import Engine
+from holdfast.client.wishes import Wish
 from holdfast.core.data import data
 from holdfast.core.keeper import Keeper, Kept
 
@@ -220,8 +221,8 @@ def _watch(order: LockOrder) -> None:
     global _watching
     with _watching_mutex:
         if not _watching:
-            _wrap(BaseClient, "_acquiring", _asked)
-            _wrap(BaseClient, "_keep", _kept)
+            _wrap(Engine, "acquiring", _asked)
+            _wrap(Engine, "keep", _kept)
             _wrap(Keeper, "drop", _dropped)
         _watching = (*_watching, order)
 

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from holdfast.server.http import listener
+from holdfast.server.http import door
 
 HEAD = b"GET / HTTP/1.1\r\nHost: h\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -202,7 +202,7 @@ def test_bodies_that_never_end_do_not_keep_others_out(serve):
 
 
 def test_answers_that_nobody_reads_are_bounded_together(serve, monkeypatch):
-    monkeypatch.setattr(listener, "UNREAD", 20_000_000)
+    monkeypatch.setattr(door, "UNREAD", 20_000_000)
     site = serve(write_time=60.0)
     with ExitStack() as stack:
         for _ in range(6):

@@ -16,21 +16,19 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from holdfast.core.access import AccessToken, ListAccess, Right, Verb, parse_right, prefixes
 from holdfast.core.data import data
+from holdfast.core.plans import Clock
+from holdfast.core.wire.route import LONGEST_OWN
 from holdfast.errors import HoldfastError, NotAuthenticated, SettingsError, StoreError, StoreUnavailable
 from holdfast.log import log
 from holdfast.server.admission.browsers import refuse_other_sites
 from holdfast.server.admission.failures import Failures
 from holdfast.server.admission.safety import is_loopback
-from holdfast.server.routes.route import LONGEST_OWN
-
-if TYPE_CHECKING:
-    from holdfast.server.backend import Backend
-    from holdfast.server.http.message import HTTPRequest
-    from holdfast.server.settings import ServerSettings
+from holdfast.server.backend import Backend
+from holdfast.server.http.message import HTTPRequest
+from holdfast.server.settings import ServerSettings
 
 EVERY = 2.0  # seconds from one reading of the tokens to the next
 LOOK_AGAIN = 1.0  # not more often than this because of tokens that nobody knows
@@ -108,16 +106,14 @@ def own_name(principal: Principal, attempt: str, secret: bytes) -> str:
 
 
 def _plain(principal: Principal) -> str:
-    # Else a/b of one principal could be b of another.
+    # Otherwise a/b of one principal could be b of another.
     return principal.name.replace("%", "%25").replace("/", "%2F")
 
 
 class Access:
     """See the module. To be used from one event loop."""
 
-    def __init__(
-        self, backend: Backend, settings: ServerSettings, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, backend: Backend, settings: ServerSettings, *, clock: Clock = time.monotonic) -> None:
         self.required = settings.auth == "required"
         self._backend = backend
         self._settings = settings
@@ -166,17 +162,12 @@ class Access:
         """
         self._callbacks.append(callback)
 
-    @staticmethod
-    def now() -> float:
-        """Return the time, by this server's clock."""
-        return time.time()
-
     async def authenticate(self, request: HTTPRequest) -> Principal:
         """Return who asks; raise `NotAuthenticated`, and `TooManyRequests` for those who only guess."""
         header = request.headers.get("authorization")
         if not self.required:
             if header is not None and self._clock() > self._asked + LOOK_AGAIN:
-                await self._look_again()  # perhaps the first token was made just now
+                await self.reload(LOOK_AGAIN)  # perhaps the first token was made just now
             if not self.required:
                 insecure = self._settings.insecure_no_authentication
                 refuse_other_sites(request.headers, here=self._here and not insecure)
@@ -195,24 +186,20 @@ class Access:
         if principal is None:
             # Also for a token that is known and has another secret: so the time it takes tells nothing.
             self._failures.count(request.remote)
-            await self._look_again()
+            await self.reload(LOOK_AGAIN)
             principal = self._check(found[1], found[2])
         if principal is None:
             raise NotAuthenticated("this access token is not valid: mistyped, revoked, or at its end")
         return principal
 
-    async def reload(self) -> None:
-        """Read the tokens anew. What was being read already may be older than the question."""
-        await self._read(pause=0.0)
+    async def reload(self, pause: float = 0.0) -> None:
+        """Read the tokens again, not sooner than *pause* seconds after the last time.
 
-    async def _look_again(self) -> None:
-        """Read the tokens because somebody shows one that is not known: seldom, however many do."""
-        await self._read(pause=LOOK_AGAIN)
-
-    async def _read(self, pause: float) -> None:
+        What was being read already may be older than the question.
+        """
         before = self._times
         async with self._reading:
-            if self._times == before:  # else somebody who waited with us has done it
+            if self._times == before:  # otherwise somebody who waited with us has done it
                 wait = self._asked + pause - self._clock()
                 if wait > 0:
                     await asyncio.sleep(wait)

@@ -8,8 +8,8 @@ comes from the same address: it may be that of a proxy.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 
+from holdfast.core.plans import Clock
 from holdfast.errors import TooManyRequests
 from holdfast.server.http.strangers import neighbourhood
 
@@ -21,7 +21,7 @@ MOST = 10_000  # addresses; the one that was quiet for longest is forgotten firs
 class Failures:
     """See the module."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # how many more, at what time
 

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from holdfast.core.cluster import instance_key
+from holdfast.core.plans import Clock
+from holdfast.core.requests import Acquire
 from holdfast.errors import LimitExceeded, TooManyRequests
-from holdfast.server.admission.expiring import Expiring
-
-if TYPE_CHECKING:
-    from holdfast.core.requests import Acquire
-    from holdfast.server.admission.access import Principal
-    from holdfast.server.http.message import Stream
-    from holdfast.server.settings import Limits
+from holdfast.server.admission.access import Principal
+from holdfast.server.admission.expiring_set import ExpiringSet
+from holdfast.server.http.message import Stream
+from holdfast.server.settings import Limits
 
 KEYS_WITHIN = 3600.0  # seconds in which distinct keys are counted
 _ENDING = ("tickets", "leases", "keys", "instances")  # what ends by itself
@@ -31,39 +30,28 @@ TIDY_EVERY = 16  # requests until somebody's account is tidied, in turn
 class _Account:
     """What one principal has."""
 
-    __slots__ = (
-        "asked_at",
-        "asking",
-        "credit",
-        "instances",
-        "keys",
-        "leases",
-        "streams",
-        "tickets",
-        "waiters",
-    )
-
     def __init__(self, now: float, credit: float) -> None:
         self.asked_at = now
         self.credit = credit  # requests that may come at once
         self.asking = 0  # acquires that the store has not answered yet
         self.streams = 0
         self.waiters = 0
-        self.tickets = Expiring()
-        self.leases = Expiring()
-        self.keys = Expiring()
-        self.instances = Expiring()
+        self.tickets = ExpiringSet()
+        self.leases = ExpiringSet()
+        self.keys = ExpiringSet()
+        self.instances = ExpiringSet()
 
     @property
     def empty(self) -> bool:
-        counted = self.asking or self.streams or self.waiters
-        return not (counted or self.tickets or self.leases or self.keys or self.instances)
+        return not (
+            self.asking or self.streams or self.waiters or any(getattr(self, each) for each in _ENDING)
+        )
 
 
 class Budget:
     """See the module. Tokens of the same name share what they may have. To be used from one thread."""
 
-    def __init__(self, limits: Limits, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: Limits, *, clock: Clock = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
@@ -131,51 +119,42 @@ class Budget:
 
     def check_acquire(self, principal: Principal, request: Acquire) -> None:
         """Raise `LimitExceeded` if they may not have one more key, lease, or place in a queue."""
-        now, account = self._clock(), self._account(principal)
-        limits, key, attempt = self._limits, request.key, _name(request.key, request.attempt)
-        self._check_lease(principal, account, key, attempt, request.ttl, now)
-        free = limits.waiters - account.asking
-        if request.wait and attempt not in account.tickets and account.tickets.is_full(free, now):
-            self._refuse(
-                principal, "waiters", len(account.tickets), limits.waiters, "in queues; withdraw some"
-            )
-        account.keys.put(key, now + KEYS_WITHIN)
+        self.check_lease(principal, request.key, request.attempt, request.ttl, waits=request.wait)
 
-    def check_lease(self, principal: Principal, key: str, attempt: str, ttl: float) -> None:
-        """Raise `LimitExceeded` if they may not have one more key, or lease; count the key."""
-        now, account = self._clock(), self._account(principal)
-        self._check_lease(principal, account, key, _name(key, attempt), ttl, now)
-        account.keys.put(key, now + KEYS_WITHIN)
-
-    def _check_lease(
-        self, principal: Principal, account: _Account, key: str, attempt: str, ttl: float, now: float
+    def check_lease(
+        self, principal: Principal, key: str, attempt: str, ttl: float, *, waits: bool = False
     ) -> None:
+        """Raise `LimitExceeded` if they may not have one more key, lease, or place to wait; count the key."""
         self.check_ttl(ttl)
-        self._check_key(principal, account, key, now)
-        if attempt not in account.leases:
-            self._check_leases(principal, account, now)
+        account, name = self._account(principal), _name(key, attempt)
+        self._check_key(principal, key)
+        if name not in account.leases:
+            self._check_leases(principal)
+        if waits and name not in account.tickets:
+            advice = "in queues; withdraw some"
+            self._check_room(principal, "waiters", account.tickets, advice, under_way=account.asking)
+        account.keys.put(key, self._clock() + KEYS_WITHIN)
 
     def room_for_leases(self, principal: Principal, wanted: int) -> int:
         """Return how many leases of *wanted* they may still have; raise `LimitExceeded` if it is none."""
         account = self._account(principal)
-        self._check_leases(principal, account, self._clock())
+        self._check_leases(principal)
         free = self._limits.leases - account.asking - account.waiters - len(account.leases)
         return max(1, min(wanted, free))
 
-    def _check_leases(self, principal: Principal, account: _Account, now: float) -> None:
-        # Whatever is under way may become a lease, or a place in a queue: else many at once are too many.
-        most = self._limits.leases
-        if account.leases.is_full(most - account.asking - account.waiters, now):
-            self._refuse(principal, "leases", len(account.leases), most, "; release some, or let them end")
+    def _check_leases(self, principal: Principal) -> None:
+        # What is under way may become a lease, or a place in a queue: otherwise many at once are too many.
+        account = self._account(principal)
+        under_way = account.asking + account.waiters
+        advice = "; release some, or let them end"
+        self._check_room(principal, "leases", account.leases, advice, under_way=under_way)
 
     def check_join(self, principal: Principal, id: str, ttl: float) -> None:
         """Raise `LimitExceeded` if they may not have one more instance."""
         self.check_ttl(ttl)
-        now, account, most = self._clock(), self._account(principal), self._limits.instances
-        if id not in account.instances and account.instances.is_full(most, now):
-            self._refuse(
-                principal, "instances", len(account.instances), most, "; have some leave, or let them end"
-            )
+        instances = self._account(principal).instances
+        if id not in instances:
+            self._check_room(principal, "instances", instances, "; have some leave, or let them end")
         self.check_key(principal, instance_key(id))  # what has left is remembered for a while
 
     def beat(self, principal: Principal, id: str, ttl: float) -> None:
@@ -188,14 +167,20 @@ class Budget:
 
     def check_key(self, principal: Principal, key: str) -> None:
         """Raise `LimitExceeded` if they may not use one more key; count it."""
-        now, account = self._clock(), self._account(principal)
-        self._check_key(principal, account, key, now)
-        account.keys.put(key, now + KEYS_WITHIN)
+        self._check_key(principal, key)
+        self._account(principal).keys.put(key, self._clock() + KEYS_WITHIN)
 
-    def _check_key(self, principal: Principal, account: _Account, key: str, now: float) -> None:
-        most = self._limits.keys
-        if key not in account.keys and account.keys.is_full(most, now):
-            self._refuse(principal, "keys", len(account.keys), most, "within the last hour; use fewer names")
+    def _check_key(self, principal: Principal, key: str) -> None:
+        keys = self._account(principal).keys
+        if key not in keys:
+            self._check_room(principal, "keys", keys, "within the last hour; use fewer names")
+
+    def _check_room(
+        self, principal: Principal, what: str, names: ExpiringSet, advice: str, *, under_way: int = 0
+    ) -> None:
+        most = getattr(self._limits, what)
+        if names.is_full(most - under_way, self._clock()):
+            self._refuse(principal, what, len(names), most, advice)
 
     @contextmanager
     def asking(self, principal: Principal) -> Iterator[None]:
@@ -212,19 +197,13 @@ class Budget:
 
         A renewal may be as short as it likes: of a lease that comes to its max_hold, beside many others.
         """
-        limits = self._limits
-        if ttl < limits.shortest_ttl and not renewing:
-            raise LimitExceeded(
-                "shortest_ttl",
-                limits.shortest_ttl,
-                f"ttl is {ttl:g} s; here it must be {limits.shortest_ttl:g} s at least",
-            )
-        if ttl > limits.longest_ttl:
-            raise LimitExceeded(
-                "longest_ttl",
-                limits.longest_ttl,
-                f"ttl is {ttl:g} s; here it must be {limits.longest_ttl:g} s at most; renew it instead",
-            )
+        least, most = self._limits.shortest_ttl, self._limits.longest_ttl
+        if ttl < least and not renewing:
+            text = f"ttl is {ttl:g} s; here it must be {least:g} s at least"
+            raise LimitExceeded("shortest_ttl", least, text)
+        if ttl > most:
+            text = f"ttl is {ttl:g} s; here it must be {most:g} s at most; renew it instead"
+            raise LimitExceeded("longest_ttl", most, text)
 
     def check_wait(self, timeout: float) -> float:
         """Return *timeout*; raise `LimitExceeded` if nobody is waited for as long as that."""
@@ -287,8 +266,8 @@ class Budget:
         if self._accounts:
             now = self._clock()
             name, account = next(iter(self._accounts.items()))
-            for name_of_part in _ENDING:
-                getattr(account, name_of_part).count(now)
+            for each in _ENDING:
+                getattr(account, each).count(now)
             if account.empty and now - account.asked_at > 1.0:  # by then the credit is full again
                 del self._accounts[name]
             else:

@@ -1,20 +1,20 @@
 // The page: the bar at its top, what is said of the connection, and which view is shown. The rest is in the views.
 
-import { connect } from "./connection.js";
-import { h, mark, put } from "./dom.js";
-import { clean, duration } from "./format.js";
-import { eventsView } from "./events.js";
-import { instancesView } from "./instances.js";
-import { forget, resume } from "./journal.js";
-import { helpDialog, listen } from "./keys.js";
-import { lockView } from "./lock.js";
-import { locksView } from "./locks.js";
-import { serverView } from "./server.js";
-import { accountDialog, askForToken, signinView } from "./signin.js";
-import { emit, isReadOnly, may, on, state } from "./state.js";
-import { unfollow } from "./stream.js";
-import { worksView } from "./work.js";
-import { workView } from "./workitem.js";
+import { connect } from "./lib/connection.js";
+import { h, mark, put } from "./lib/dom.js";
+import { clean, duration } from "./lib/format.js";
+import { eventsView } from "./views/events.js";
+import { instancesView } from "./views/instances.js";
+import { forget, resume } from "./lib/journal.js";
+import { helpDialog, listen } from "./lib/keys.js";
+import { lockView } from "./views/lock.js";
+import { locksView } from "./views/locks.js";
+import { serverView } from "./views/server.js";
+import { accountDialog, askForToken, signinView } from "./views/signin.js";
+import { emit, isReadOnly, may, on, state } from "./lib/state.js";
+import { unfollow } from "./lib/stream.js";
+import { worksView } from "./views/work.js";
+import { workView } from "./views/workitem.js";
 
 const VIEWS = {
   locks: locksView,

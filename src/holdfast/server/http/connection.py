@@ -9,22 +9,20 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from holdfast.errors import RequestRefused, StoreError
 from holdfast.log import log
-from holdfast.server.http.answering import CONTINUE, render, render_start
 from holdfast.server.http.deadlines import NEVER
-from holdfast.server.http.greeting import LINGER, Greeting
+from holdfast.server.http.door import Cut, Door
+from holdfast.server.http.handshake import LINGER, Handshake
 from holdfast.server.http.message import HTTPRequest, Response, Stream, new_id, problem
-from holdfast.server.http.receiving import Reader
+from holdfast.server.http.reader import Reader
+from holdfast.server.http.responses import CONTINUE, render, render_start
 from holdfast.server.streams import sse
 
-if TYPE_CHECKING:
-    from holdfast.server.http.listener import Cut, Listener
-
-AHEAD = 4096  # bytes of requests to come, behind which we stop reading until the present one is answered
-SLOWEST = 1024  # bytes a second; reading slower than that is no progress
+AHEAD = 4096  # bytes of requests to come, after which we stop reading until the present one is answered
+SLOWEST = 1024  # bytes a second; reading slower than that does not count as progress
 FULL = "the server has as many connections as it may; try again later"
 SLOW = sse.goodbye("slow", "too much was waiting to be read; come back and go on behind the last event")
 
@@ -43,34 +41,15 @@ NAMES = ("reading", "handling", "flushing", "streaming", "refused", "closing", "
 class Connection(asyncio.BufferedProtocol):
     """The server's side of a connection."""
 
-    __slots__ = (
-        "_ahead",
-        "_answered",
-        "_certificate",
-        "_greeting",
-        "_in_body",
-        "_listener",
-        "_pending",
-        "_reader",
-        "_state",
-        "_stranger",
-        "_stream",
-        "_transport",
-        "deadline",
-        "remote",
-        "task",
-        "tick",
-    )
-
     _transport: asyncio.Transport
-    _reader: Reader | None
 
-    def __init__(self, listener: Listener, remote: str) -> None:
+    def __init__(self, listener: Door, remote: str) -> None:
         self._listener = listener
+        self._limits = listener.limits
         self.remote = remote  # the peer's address
-        self._greeting: Greeting | None = None  # until there is a transport
+        self._handshake: Handshake | None = None  # until there is a transport
         self._state = CLOSING
-        self._reader = None
+        self._reader: Reader | None = None
         self._stream: Stream | None = None
         self.task: asyncio.Task[None] | None = None  # that handles a request
         self._ahead = b""
@@ -99,14 +78,18 @@ class Connection(asyncio.BufferedProtocol):
             sock.close()
             listener.forget(self)
             return
-        listener.deadlines.set(self, listener.limits.head_time)
-        self._greeting = Greeting(self, listener, sock)
+        self._within(self._limits.head_time)
+        self._handshake = Handshake(self, self.remote, listener, sock)
+
+    def _within(self, seconds: float) -> None:
+        """Let the peer be late after so many seconds."""
+        self._listener.deadlines.set(self, seconds)
 
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._greeting = None
+        self._handshake = None
         self._certificate = transport.get_extra_info("peercert") or None
         if self._state == GREETING:
             self._open()
@@ -117,12 +100,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _open(self) -> None:
         """Read the first request."""
-        listener = self._listener
         self._transport.set_write_buffer_limits(high=0)  # tell us whenever the peer does not keep up
-        self._reader = Reader(listener.limits, listener.room)
+        self._reader = Reader(self._limits, self._listener.room)
         self._reader.on_no_room = self._refuse
         self._state = READING
-        listener.deadlines.set(self, listener.limits.head_time)
+        self._within(self._limits.head_time)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         # One for all connections: what is read is taken out before anybody else reads.
@@ -153,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._pending = self._transport.get_write_buffer_size()
         if self._state != REFUSED:
-            self._listener.deadlines.set(self, self._listener.limits.write_time)
+            self._within(self._limits.write_time)
         if self._state != STREAMING:  # those have a limit of their own
             self._listener.unread(self, self._pending)
 
@@ -175,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
         elif self._state == HANDLING:
             self.deadline = NEVER
         elif self._state == READING:
-            self._listener.deadlines.set(self, self._listener.limits.body_time)
+            self._within(self._limits.body_time)
 
     # Requests.
 
@@ -193,19 +175,18 @@ class Connection(asyncio.BufferedProtocol):
             self._state = HANDLING
             self._in_body = False
             self.deadline = NEVER
-            listener = self._listener
-            request = reader.take(self.remote, listener.tls is not None, self._certificate)
+            request = reader.take(self.remote, self._listener.tls is not None, self._certificate)
             if self._stranger:
                 request.on_let_in = self._let_in
             # With a name of its own it need not make one up.
-            self.task = asyncio.Task(self._run(request), loop=listener.loop, name="holdfast-request")
+            self.task = asyncio.Task(self._run(request), loop=self._listener.loop, name="holdfast-request")
         elif reader.in_body and not self._in_body:
             self._in_body = True
-            self._listener.deadlines.set(self, self._listener.limits.body_time)
+            self._within(self._limits.body_time)
             if reader.wants_continue:
                 self._transport.write(CONTINUE)
         elif fresh:
-            self._listener.deadlines.set(self, self._listener.limits.head_time)
+            self._within(self._limits.head_time)
 
     async def _run(self, request: HTTPRequest) -> None:
         try:
@@ -218,26 +199,24 @@ class Connection(asyncio.BufferedProtocol):
             answer = _failed(request)
         self.task = None
         keep_alive = request.keep_alive and not self._listener.draining
-        stream = None
         try:
             if isinstance(answer, Stream):
-                stream = answer
-                data = render_start(stream, request)
+                data = render_start(answer, request)
             else:
                 data = render(answer, request, keep_alive)
         except Exception:  # noqa: BLE001 - as above; most likely a header that cannot be sent
             log().exception("request %s: its answer cannot be sent", request.id)
-            data = render(_failed(request), request, keep_alive)
-            if stream is not None:
-                stream.drop()
-                stream = None
+            if isinstance(answer, Stream):
+                answer.drop()
+            answer = _failed(request)
+            data = render(answer, request, keep_alive)
         if self._state != HANDLING:  # the peer left in the same moment
-            if stream is not None:
-                stream.drop()
-        elif stream is not None:
-            self._begin(stream, data, is_head=request.method == "HEAD")
+            if isinstance(answer, Stream):
+                answer.drop()
+        elif isinstance(answer, Stream):
+            self._begin(answer, data, is_head=request.method == "HEAD")
         else:
-            if isinstance(answer, Response) and answer.status == 401 and not self._stranger:
+            if answer.status == 401 and not self._stranger:
                 self._stranger = True  # let in once, and not any more
                 self._listener.strangers.add(self, self.remote)
             self._answer(data, keep_alive)
@@ -268,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
         ahead, self._ahead = self._ahead, b""
         if len(ahead) > AHEAD:
             self._transport.resume_reading()
-        self._listener.deadlines.set(self, self._listener.limits.idle)
+        self._within(self._limits.idle)
         if ahead:
             self._receive(ahead)
 
@@ -278,15 +257,16 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.cut(why, self.remote, str(error))
         self._state = REFUSED
         self._read_no_more()
-        self._transport.write(render(problem(error), self._no_request(), keep_alive=False))
+        self._write_problem(error)
         if self._transport.can_write_eof():
             with suppress(OSError):  # it has left already
                 self._transport.write_eof()
-        self._listener.deadlines.set(self, LINGER)
+        self._within(LINGER)
 
-    def _no_request(self) -> HTTPRequest:
-        """Return what an answer is to that has no request."""
-        return HTTPRequest("", "", secure=self._listener.tls is not None, id=new_id())
+    def _write_problem(self, error: RequestRefused) -> None:
+        """Answer something that is no request."""
+        no_request = HTTPRequest("", "", secure=self._listener.tls is not None, id=new_id())
+        self._transport.write(render(problem(error), no_request, keep_alive=False))
 
     # Streams.
 
@@ -301,14 +281,14 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(head if is_head else head + early)
         if ended or is_head:
             self.end_stream(b"")
-        elif self.backlog() > self._listener.limits.slow_reader:
+        elif self.backlog() > self._limits.slow_reader:
             self._drop_slow()
 
     def send_stream(self, data: bytes) -> bool:
         if self._state != STREAMING:
             return False
         self._transport.write(data)
-        if self._pending and self.backlog() > self._listener.limits.slow_reader:
+        if self._pending and self.backlog() > self._limits.slow_reader:
             self._drop_slow()
             return False
         return True
@@ -332,27 +312,26 @@ class Connection(asyncio.BufferedProtocol):
 
     def on_deadline(self) -> None:
         """The peer is late with whatever it should do."""
+        limits = self._limits
         if self._state == READING and not self._pending:
             reader = self._reader
             if reader is None or not reader.started:
                 self._close()
-            elif reader.in_body:
-                seconds = self._listener.limits.body_time
-                self._refuse(RequestRefused(408, f"the body was not there within {seconds:g} s"))
-            else:
-                seconds = self._listener.limits.head_time
-                self._refuse(RequestRefused(408, f"the request's head was not there within {seconds:g} s"))
+                return
+            what, seconds = "the request's head", limits.head_time
+            if reader.in_body:
+                what, seconds = "the body", limits.body_time
+            self._refuse(RequestRefused(408, f"{what} was not there within {seconds:g} s"))
             return
         if self._state == GREETING:
-            seconds = self._listener.limits.head_time
-            self._listener.cut("handshake", self.remote, f"it was not done within {seconds:g} s")
+            self._listener.cut("handshake", self.remote, f"it was not done within {limits.head_time:g} s")
             self.abort()
             return
         waiting = self._transport.get_write_buffer_size()
-        enough = SLOWEST * self._listener.limits.write_time
+        enough = SLOWEST * self._limits.write_time
         if self._state != REFUSED and self._pending - waiting >= enough:
             self._pending = waiting
-            self._listener.deadlines.set(self, self._listener.limits.write_time)
+            self._within(self._limits.write_time)
         elif self._state == STREAMING:
             self._drop_slow()
         elif self._state == REFUSED and not waiting:
@@ -364,28 +343,27 @@ class Connection(asyncio.BufferedProtocol):
     def _close(self) -> None:
         """Close once everything is written, which may not take for ever."""
         self._state = CLOSING
-        self._listener.deadlines.set(self, self._listener.limits.write_time)
+        self._within(self._limits.write_time)
         self._transport.close()
 
     def abort(self) -> None:
         """Close at once."""
         self._state = CLOSING
-        if self._greeting is not None:
-            self._greeting.cancel()
+        if self._handshake is not None:
+            self._handshake.cancel()
         else:
             self._transport.abort()
 
     def make_room(self) -> None:
         """Go, so that somebody else can come: with a word of it, where that takes no time."""
         if self._state == READING and not self._pending and self._listener.tls is None:
-            error = RequestRefused(503, FULL)
-            self._transport.write(render(problem(error), self._no_request(), keep_alive=False))
+            self._write_problem(RequestRefused(503, FULL))
             self._close()
         else:
             self.abort()
 
     def drain(self) -> None:
-        """Close if nothing is under way; else that is for the answer to do."""
+        """Close if nothing is under way; otherwise that is for the answer to do."""
         if self._state == GREETING:
             self.abort()
         elif self._state == READING and not (self._reader and self._reader.started):

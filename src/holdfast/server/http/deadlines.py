@@ -62,11 +62,7 @@ class Deadlines:
             self._timer = self._loop.call_later(TICK, self._look)
         tick = max(int(what.deadline / TICK) + 1, self._done + 1)
         what.tick = tick
-        waiting = self._ticks.get(tick)
-        if waiting is None:
-            self._ticks[tick] = {what}
-        else:
-            waiting.add(what)
+        self._ticks.setdefault(tick, set()).add(what)
 
     def _look(self) -> None:
         now = monotonic()

@@ -7,15 +7,14 @@ import errno
 import socket
 import ssl as tls
 from collections.abc import Callable
-from typing import Any, Literal, cast
+from typing import Any
 
 from holdfast.server.http.connection import Connection
 from holdfast.server.http.deadlines import Deadlines
-from holdfast.server.http.limits import Limits
+from holdfast.server.http.door import Door, OnCut
 from holdfast.server.http.message import Handler
-from holdfast.server.http.receiving import Room
-from holdfast.server.http.strangers import Stranger, Strangers
 from holdfast.server.http.tls import ServerContext
+from holdfast.server.settings import Limits
 
 AT_ONCE = 64  # connections that are accepted before somebody else has a turn
 BACKLOG = 1024
@@ -23,16 +22,11 @@ LOOK = 10.0  # seconds between looks for a new certificate
 REST = 0.5  # seconds without accepting anybody, when there are no files left
 SOON = 0.01  # the same, when strangers make room: their files are closed in the loop's next steps
 FEW = 16  # strangers that make room then
-READ = 16 * 1024  # bytes at once
-LARGE_BODIES = 64  # as many as that of the largest kind may arrive at the same time
-TOLD = 64  # connections beyond the limit that are told why; yet more are just closed
-UNREAD = 64 * 1024 * 1024  # bytes of answers that wait for their readers, of all together
 PATIENCE = 5.0  # seconds that handlers may take to tidy up after they were cut off
-Cut = Literal["strangers", "full", "refused", "handshake", "unheard"]  # why a connection is cut off
 STUCK = 60_000  # milliseconds without a sign of life, after which the kernel gives a silent peer up
 
 
-class Listener:
+class Listener(Door):
     """Accepts connections and gives their requests to *handler*. Belongs to the loop that starts it."""
 
     def __init__(
@@ -41,28 +35,11 @@ class Listener:
         limits: Limits,
         *,
         on_drain: Callable[[], None] | None = None,
-        on_cut: Callable[[Cut, str, str], None] | None = None,
+        on_cut: OnCut | None = None,
     ) -> None:
-        self.handler = handler
-        self.limits = limits
+        super().__init__(handler, limits, on_cut)
         self.on_drain = on_drain
-        self._on_cut = on_cut  # is told why, from which address, and what there is to say
-        self.connections: set[Connection] = set()  # from the moment they are accepted
-        self.strangers = Strangers()  # some of them
-        self._going: set[Connection] = set()  # some of them, too: there is no place for them
-        self.draining = False
-        self.tls: tls.SSLContext | None = None
-        self.refused: dict[int, int] = {}  # by status, those that no handler has seen
-        self.dropped = 0  # peers that did not read
-        self._unread: dict[Connection, int] = {}  # who has not read an answer yet, and how much of it
-        self._unread_bytes = 0
-        self.room = Room(LARGE_BODIES * limits.body)
-        self.buffer = memoryview(bytearray(READ))
-        self.loop: asyncio.AbstractEventLoop
-        self._deadlines: Deadlines | None = None
         self._sockets: list[socket.socket] = []
-        self._empty: asyncio.Future[None] | None = None
-        self._leaving: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int, ssl: tls.SSLContext | None = None) -> int:
         """Listen on every address that *host* has; return the port, which is a free one for 0."""
@@ -80,7 +57,7 @@ class Listener:
         return port
 
     def _accept(self, sock: socket.socket) -> None:
-        """Let in some of those at the door. See `greeting` for why we do this ourselves."""
+        """Let in some of those at the door. See `handshake` for why we do this ourselves."""
         for _ in range(AT_ONCE):
             try:
                 accepted, address = sock.accept()
@@ -94,10 +71,7 @@ class Listener:
             Connection(self, str(address[0])).begin(accepted)
 
     def _make_files(self, error: OSError) -> float:
-        """Have strangers make room where files are the limit; return when to accept again.
-
-        Without any, those that end make room.
-        """
+        """Have strangers, if any, make room where files are the limit; return when to accept again."""
         if error.errno in (errno.EMFILE, errno.ENFILE) and len(self.strangers):
             for _ in range(FEW):
                 self._make_room("full", self.strangers.oldest(), f"others: {error.strerror}")
@@ -108,79 +82,6 @@ class Listener:
     def _accept_again(self, sock: socket.socket) -> None:
         if sock in self._sockets:
             self.loop.add_reader(sock, self._accept, sock)
-
-    @property
-    def deadlines(self) -> Deadlines:
-        assert self._deadlines is not None
-        return self._deadlines
-
-    def admit(self, connection: Connection, remote: str) -> bool:
-        """Count a connection that was accepted; False if there is no place for it, nor anybody to make room.
-
-        An address with too many strangers makes room among its own, a full server among all.
-        """
-        strangers, limits = self.strangers, self.limits
-        if strangers.count(remote) >= limits.strangers:
-            self._make_room("strangers", strangers.oldest(remote), remote)
-        if self._present >= limits.connections:
-            self._make_room("full", strangers.oldest(), remote)
-        full = self._present >= limits.connections
-        self.connections.add(connection)
-        if full:
-            self._going.add(connection)
-        else:
-            strangers.add(connection, remote)
-        return not full
-
-    def cut(self, why: Cut, remote: str, detail: str) -> None:
-        """Tell whoever runs the server of a connection that is not served."""
-        if self._on_cut is not None:
-            self._on_cut(why, remote, detail)
-
-    @property
-    def _present(self) -> int:
-        return len(self.connections) - len(self._going)
-
-    @property
-    def overfull(self) -> bool:
-        """Whether there are so many too many that there is not even time to tell the last one."""
-        return len(self._going) > TOLD
-
-    def _make_room(self, why: Cut, oldest: Stranger | None, whom: str) -> None:
-        if oldest is not None:
-            connection = cast("Connection", oldest)  # nothing else was added
-            self.strangers.drop(connection)
-            self._going.add(connection)
-            self.cut(why, connection.remote, f"it made room for {whom}")
-            connection.make_room()
-
-    def forget(self, connection: Connection) -> None:
-        """For a connection that is closed."""
-        self.connections.discard(connection)
-        self.strangers.drop(connection)
-        self._going.discard(connection)
-        self.was_read(connection)
-        if not self.connections and self._empty is not None and not self._empty.done():
-            self._empty.set_result(None)
-
-    def unread(self, connection: Connection, size: int) -> None:
-        """Take note of an answer that waits for its reader. If all are too much, the oldest is cut off."""
-        self._unread_bytes += size - self._unread.get(connection, 0)
-        self._unread[connection] = size
-        while self._unread_bytes > UNREAD and len(self._unread) > 1:
-            oldest = next(iter(self._unread))
-            self.was_read(oldest)
-            self.dropped += 1
-            oldest.abort()
-
-    def was_read(self, connection: Connection) -> None:
-        """For a connection whose answer is on its way, or that is closed."""
-        self._unread_bytes -= self._unread.pop(connection, 0)
-
-    def keep(self, task: asyncio.Task[None]) -> None:
-        """For a task that was cancelled, and may have to tidy up."""
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
 
     async def drain(self, timeout: float) -> None:  # noqa: ASYNC109 - it ends well then
         """Accept nothing more, let what is under way finish, and cut off what has not after *timeout*."""
@@ -209,7 +110,7 @@ class Listener:
             await asyncio.wait([self._empty], timeout=timeout)
 
     def _watch(self, context: ServerContext) -> None:
-        """Look for a new certificate now and then."""
+        """Look for a new certificate now and then: not everybody sends a signal when it is renewed."""
         if not self.draining:
             self.loop.call_later(LOOK, self._watch, context)
             context.reload_if_changed()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from random import getrandbits
 from typing import Any, Protocol
 
@@ -23,50 +24,22 @@ def new_id() -> str:
     return f"{getrandbits(48):012x}"
 
 
+@dataclass(eq=False, repr=False)
 class HTTPRequest:
     """A request that was received completely."""
 
-    __slots__ = (
-        "body",
-        "headers",
-        "id",
-        "keep_alive",
-        "method",
-        "on_let_in",
-        "path",
-        "peer_certificate",
-        "query",
-        "remote",
-        "secure",
-        "version",
-    )
-
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        query: str = "",
-        headers: dict[str, str] | None = None,
-        body: bytes = b"",
-        remote: str = "",
-        secure: bool = False,
-        id: str = "",
-        peer_certificate: dict[str, Any] | None = None,
-        version: str = "1.1",
-        keep_alive: bool = True,
-    ) -> None:
-        self.method = method
-        self.path = path  # still percent-encoded, without the query
-        self.query = query
-        self.headers = {} if headers is None else headers  # names in lower case, duplicates joined by ", "
-        self.body = body
-        self.remote = remote  # the peer's address
-        self.secure = secure
-        self.id = id  # short and random: for logs and for the answer
-        self.peer_certificate = peer_certificate  # of a client that had to show one
-        self.version = version
-        self.keep_alive = keep_alive
-        self.on_let_in: Callable[[], None] | None = None
+    method: str
+    path: str  # still percent-encoded, without the query
+    query: str = ""
+    headers: dict[str, str] = field(default_factory=dict)  # names in lower case, duplicates joined by ", "
+    body: bytes = b""
+    remote: str = ""  # the peer's address
+    secure: bool = False
+    id: str = ""  # short and random: for logs and for the answer
+    peer_certificate: dict[str, Any] | None = None  # of a client that had to show one
+    version: str = "1.1"
+    keep_alive: bool = True
+    on_let_in: Callable[[], None] | None = None
 
     def let_in(self) -> None:
         """For the handler: whoever asks may ask, so its connection does not make room for strangers."""
@@ -113,7 +86,7 @@ class Stream:
         self.on_gone: Callable[[], None] | None = None
         self.on_room: Callable[[], None] | None = None
         self._sink: Sink | None = None
-        self._early: bytearray | None = None  # what was sent before the connection began
+        self._early = bytearray()  # what was sent before the connection began
         self._ended = False
 
     def send(self, data: bytes) -> bool:
@@ -122,8 +95,6 @@ class Stream:
             return False
         if self._sink is not None:
             return self._sink.send_stream(data)
-        if self._early is None:
-            self._early = bytearray()
         self._early += data
         return True
 
@@ -139,22 +110,21 @@ class Stream:
     @property
     def backlog(self) -> int:
         """How many bytes the peer's side has not taken yet. Who has much to send waits for `on_room`."""
-        if self._sink is not None:
-            return self._sink.backlog()
-        return 0 if self._early is None else len(self._early)
+        return len(self._early) if self._sink is None else self._sink.backlog()
 
     def begin(self, sink: Sink) -> tuple[bytes, bool]:
         """For the connection: send to *sink* from now on. Return what it has so far; also, if that is all."""
-        early, self._early = self._early, None
+        early, self._early = bytes(self._early), bytearray()
         self._sink = sink
-        return b"" if early is None else bytes(early), self._ended
+        return early, self._ended
 
     def drop(self) -> None:
         """For the connection: the peer has left, or was dropped."""
         if self.gone:
             return
         self.gone = True
-        self._sink = self._early = self.on_room = None
+        self._sink = self.on_room = None
+        self._early.clear()
         callback, self.on_gone = self.on_gone, None
         if callback is not None:
             try:
@@ -166,7 +136,7 @@ class Stream:
 Handler = Callable[[HTTPRequest], Awaitable[Response | Stream]]
 
 
-def problem(error: errors.HoldfastError, because: Any = None, headers: Headers = ()) -> Response:
+def problem(error: errors.HoldfastError) -> Response:
     """Return *error* as an answer."""
-    body = json.dumps(wire.error_to_json(error, because), separators=(",", ":"), ensure_ascii=False).encode()
-    return Response(errors.http_status(error), body, PROBLEM, headers)
+    body = json.dumps(wire.error_to_json(error), separators=(",", ":"), ensure_ascii=False).encode()
+    return Response(errors.http_status(error), body, PROBLEM)

@@ -14,29 +14,34 @@ from itertools import islice
 from typing import Protocol
 
 
-class Stranger(Protocol):
-    """What is kept here."""
+class Guest(Protocol):
+    """What a door knows of a connection."""
+
+    remote: str
 
     @property
     def is_first(self) -> bool: ...  # its first request is being handled
+    def make_room(self) -> None: ...
+    def drain(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 class Strangers:
     """All strangers, and those of each address, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._all: dict[Stranger, str] = {}
-        self._of: dict[str, dict[Stranger, None]] = {}
+        self._all: dict[Guest, str] = {}
+        self._of: dict[str, dict[Guest, None]] = {}
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def add(self, who: Stranger, remote: str) -> None:
+    def add(self, who: Guest, remote: str) -> None:
         """Keep *who*, as the youngest."""
         address = self._all[who] = neighbourhood(remote)
         self._of.setdefault(address, {})[who] = None
 
-    def drop(self, who: Stranger) -> None:
+    def drop(self, who: Guest) -> None:
         """Keep *who* no more: it was let in, or has left."""
         address = self._all.pop(who, None)
         if address is not None:
@@ -49,17 +54,16 @@ class Strangers:
         """Return how many there are of an address."""
         return len(self._of.get(neighbourhood(remote), ()))
 
-    def oldest(self, remote: str | None = None) -> Stranger | None:
+    def oldest(self, remote: str | None = None) -> Guest | None:
         """Return who makes room: of *remote*'s address, or of all."""
-        return _oldest(self._all if remote is None else self._of.get(neighbourhood(remote), {}))
-
-
-def _oldest(strangers: Collection[Stranger]) -> Stranger | None:
-    # Whose first request is being answered is spared: it may be the probe of a balancer, which would take the
-    # server away. But only for somebody else of the older half: first requests can be slow as well (a write
-    # that hangs, a token that nobody knows), and then who has just come would be the only one to go.
-    older = islice(strangers, len(strangers) // 2 + 1)
-    return next((each for each in older if not each.is_first), None) or next(iter(strangers), None)
+        strangers: Collection[Guest] = self._all
+        if remote is not None:
+            strangers = self._of.get(neighbourhood(remote), {})
+        # Whose first request is being answered is spared: it may be the probe of a balancer, which would take
+        # the server away. But only for somebody else of the older half: first requests can be slow as well (a
+        # write that hangs, a token that nobody knows), and then only who has just come would have to go.
+        older = islice(strangers, len(strangers) // 2 + 1)
+        return next((each for each in older if not each.is_first), None) or next(iter(strangers), None)
 
 
 @lru_cache(maxsize=1024)

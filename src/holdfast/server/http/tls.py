@@ -23,7 +23,7 @@ class ServerContext(ssl.SSLContext):
     stamp: Stamp  # of the files as they were read
 
     def reload(self) -> None:
-        """Read the files anew; `SettingsError` if they are no good, and then nothing has changed."""
+        """Read the files again; `SettingsError` if they are no good, and then nothing has changed."""
         # Into another context first: loading a certificate whose key does not fit would spoil the one in use.
         stamp = _stamp(self.files)
         _fill(_bare(), self.files)
@@ -31,7 +31,7 @@ class ServerContext(ssl.SSLContext):
         self.stamp = stamp
 
     def reload_if_changed(self) -> bool:
-        """Read the files anew if they are others than before; log what comes of it."""
+        """Read the files again if they are others than before; log what comes of it."""
         try:
             stamp = _stamp(self.files)
             if stamp == self.stamp:

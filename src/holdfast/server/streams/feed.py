@@ -1,6 +1,6 @@
 """What happens to locks, as event streams: one reader of the store's feed for all who watch.
 
-A subscriber that begins now, or goes on behind a place that we still remember, costs the store nothing. One
+A subscriber that begins now, or goes on after a place that we still remember, costs the store nothing. One
 that comes back after longer reads its own way through the feed, at its own pace, until it has caught up with
 the reader; then it is told what all are told. Whatever decides who gets what happens between two awaits, so
 that there is no moment in which an event could pass somebody, or reach them twice.
@@ -12,21 +12,18 @@ import asyncio
 import random
 import time
 from collections import deque
-from typing import TYPE_CHECKING
 
 from holdfast.core.backoff import Backoff
 from holdfast.core.events import Event
 from holdfast.core.plans import WATCH_EVERY
 from holdfast.core.requests import Watch
 from holdfast.log import log
+from holdfast.server.admission.access import Principal
+from holdfast.server.backend import Backend
+from holdfast.server.http.message import Stream
+from holdfast.server.settings import Limits
 from holdfast.server.streams import sse
 from holdfast.server.streams.subscribers import Index, Lines, Subscriber, lines
-
-if TYPE_CHECKING:
-    from holdfast.server.admission.access import Principal
-    from holdfast.server.backend import Backend
-    from holdfast.server.http.message import Stream
-    from holdfast.server.settings import Limits
 
 PAGE = 500  # events in one read
 REMEMBERED = 2000  # events that those who come back soon are told from memory
@@ -36,7 +33,6 @@ SENT_AT_ONCE = 64 * 1024  # bytes, to all together, before somebody else has a t
 LOOK_BACK = 5.0  # seconds between looks whether the store's events end before our place
 PAUSE = Backoff(WATCH_EVERY, 2.0)
 
-REVOKED = "your access token is not valid any more"
 SLOW = "too much was waiting to be read; come back and go on behind the last event"
 DRAINING = "the server is going away; come back with Last-Event-ID"
 
@@ -53,7 +49,7 @@ class EventHub:
         self._joining: list[Subscriber] = []
         self._index = Index()
         self._recent: deque[tuple[int, str, Lines]] = deque()
-        self._begin = 0  # all events behind it, up to our place, are in the memory
+        self._begin = 0  # all events after it, up to our place, are in the memory
         self._place: int | None = None  # all events up to it were sent to those who are up to date
         self._reader: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -70,12 +66,12 @@ class EventHub:
     def subscribe(self, stream: Stream, wanted: Watch, *, principal: Principal) -> None:
         """Send *stream* what happens to the keys that are *wanted* and that *principal* may see.
 
-        It begins behind ``wanted.after``; without one, now: at the place that it is told first.
+        It begins after ``wanted.after``; without one, now: at the place that it is told first.
         """
         subscriber = Subscriber(self, stream, wanted, principal)
         self._subscribers[subscriber] = None
         self._joining.append(subscriber)
-        self._heartbeats.add(subscriber)
+        self._heartbeats.add(subscriber.beat)
         stream.on_gone = subscriber.left
         self._wake.set()
         if self._reader is None:
@@ -91,7 +87,7 @@ class EventHub:
         """Send it nothing any more."""
         if subscriber in self._subscribers:
             del self._subscribers[subscriber]
-            self._heartbeats.remove(subscriber)
+            self._heartbeats.remove(subscriber.beat)
             if subscriber.live:
                 self._index.remove(subscriber)
             elif subscriber.task is not None:
@@ -101,7 +97,7 @@ class EventHub:
         """End the streams of an access token that is not valid any more."""
         for subscriber in list(self._subscribers):
             if subscriber.principal.token_id == token_id:
-                subscriber.dismiss("revoked", REVOKED)
+                subscriber.dismiss("revoked", sse.REVOKED)
 
     def drain(self) -> None:
         """End all streams: their readers come back, to another server or to the next one here."""
@@ -160,9 +156,7 @@ class EventHub:
             self._place = feed.after
 
     async def _look_back(self) -> None:
-        """Go back if the store has: to a backup, or to a replica that was behind. Else all would be silent
-        until as much has happened again.
-        """
+        """Go back if the store has, to a backup or a late replica: otherwise all would be silent for long."""
         if time.monotonic() - self._looked_back < LOOK_BACK:
             return
         self._looked_back = time.monotonic()
@@ -182,7 +176,7 @@ class EventHub:
         count = 1
         behind = []
         for subscriber in self._index.matching(event.key):
-            if event.id > subscriber.after:  # else it has read further than we
+            if event.id > subscriber.after:  # otherwise it has read further than we
                 subscriber.tell(event.id, event.key, told)
                 count += 1
                 if subscriber.stream.backlog > self._much:

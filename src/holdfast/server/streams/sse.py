@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, Literal, Protocol
+from collections.abc import Callable
+from typing import Any, Literal
 
 from holdfast.log import log
 
 HEARTBEAT = 15.0  # seconds; proxies close what is silent for a minute
 AT_ONCE = 500  # streams that are written to before somebody else has a turn
+
+REVOKED = "your access token is not valid any more"
 
 Reason = Literal["slow", "draining", "revoked", "limit"]
 
@@ -27,7 +30,7 @@ def event(kind: str, data: Any, id: int | None = None) -> bytes:
 
 
 def place(id: int) -> bytes:
-    """Return what moves the reader's place and is no event: after a reconnect it goes on behind *id*."""
+    """Return what moves the reader's place and is not an event: after a reconnect it goes on after *id*."""
     return b"id: %d\n\n" % id
 
 
@@ -41,29 +44,23 @@ def goodbye(reason: Reason, detail: str, id: int | None = None) -> bytes:
     return event("goodbye", {"reason": reason, "detail": detail}, id)
 
 
-class Beating(Protocol):
-    """Something that wants to say now and then that it is alive. It must not wait."""
-
-    def beat(self) -> None: ...
-
-
 class Heartbeats:
     """One task that beats for all streams: an idle stream costs a few bytes now and then, and no timer."""
 
     def __init__(self, every: float = HEARTBEAT) -> None:
         self._every = every
-        self._members: dict[Beating, None] = {}
+        self._members: dict[Callable[[], None], None] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, member: Beating) -> None:
-        """Let *member* beat from now on."""
-        self._members[member] = None
+    def add(self, beat: Callable[[], None]) -> None:
+        """Call *beat* now and then from now on. It says that a stream is alive, and must not wait."""
+        self._members[beat] = None
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._tick(), name="holdfast-heartbeats")
 
-    def remove(self, member: Beating) -> None:
+    def remove(self, beat: Callable[[], None]) -> None:
         """Let it rest."""
-        self._members.pop(member, None)
+        self._members.pop(beat, None)
 
     def close(self) -> None:
         """Stop beating."""
@@ -75,10 +72,10 @@ class Heartbeats:
     async def _tick(self) -> None:
         while self._members:
             await asyncio.sleep(self._every)
-            for count, member in enumerate(list(self._members), 1):
-                if member in self._members:  # else it has gone while others had their turn
+            for count, beat in enumerate(list(self._members), 1):
+                if beat in self._members:  # otherwise it has gone while others had their turn
                     try:
-                        member.beat()
+                        beat()
                     except Exception:  # noqa: BLE001 - one that fails must not silence the others
                         log().exception("a heartbeat failed")
                 if count % AT_ONCE == 0:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from holdfast.core.data import as_dict
 from holdfast.core.events import Event
 from holdfast.core.requests import Watch
-from holdfast.server.handlers.replies import without_others
+from holdfast.server.admission.access import Principal
+from holdfast.server.http.message import Stream
+from holdfast.server.replies import without_others
 from holdfast.server.streams import sse
-
-if TYPE_CHECKING:
-    from holdfast.server.admission.access import Principal
-    from holdfast.server.http.message import Stream
-    from holdfast.server.streams.feed import EventHub
 
 NOW = -1  # the place of somebody who begins now, until it is known
 LOOK_AGAIN = 0.25  # seconds
@@ -32,23 +29,19 @@ def lines(event: Event) -> Lines:
     return whole, whole if part is event else sse.event(part.kind, as_dict(part), part.id)
 
 
+class Hub(Protocol):
+    """What sends events to subscribers."""
+
+    sent: int  # events, to each who saw them
+
+    def place_of(self, subscriber: Subscriber) -> int | None: ...
+    def remove(self, subscriber: Subscriber) -> None: ...
+
+
 class Subscriber:
     """One stream of events."""
 
-    __slots__ = (
-        "_hub",
-        "_said",
-        "_sees_all",
-        "after",
-        "late",
-        "live",
-        "principal",
-        "stream",
-        "task",
-        "wanted",
-    )
-
-    def __init__(self, hub: EventHub, stream: Stream, wanted: Watch, principal: Principal) -> None:
+    def __init__(self, hub: Hub, stream: Stream, wanted: Watch, principal: Principal) -> None:
         self._hub = hub
         self.stream = stream
         self.wanted = wanted
@@ -115,34 +108,31 @@ class Index:
     """Who is concerned by a key, among thousands: by dictionaries, however many watch something else."""
 
     def __init__(self) -> None:
-        self._exact: dict[str, dict[Subscriber, None]] = {}
-        self._prefixes: dict[str, dict[Subscriber, None]] = {}
+        self._watching: dict[
+            tuple[str, bool], dict[Subscriber, None]
+        ] = {}  # a key or prefix, and which it is
         self._lengths: Counter[int] = Counter()  # of the prefixes: few, however many those are
 
     def add(self, subscriber: Subscriber) -> None:
         """Take one in."""
-        key = subscriber.wanted.key
-        if subscriber.wanted.exact:
-            self._exact.setdefault(key, {})[subscriber] = None
-        else:
-            if key not in self._prefixes:
-                self._lengths[len(key)] += 1
-            self._prefixes.setdefault(key, {})[subscriber] = None
+        key, exact = what = subscriber.wanted.key, subscriber.wanted.exact
+        if what not in self._watching and not exact:
+            self._lengths[len(key)] += 1
+        self._watching.setdefault(what, {})[subscriber] = None
 
     def remove(self, subscriber: Subscriber) -> None:
         """Forget one."""
-        key, exact = subscriber.wanted.key, subscriber.wanted.exact
-        where = self._exact if exact else self._prefixes
-        del where[key][subscriber]
-        if not where[key]:
-            del where[key]
+        key, exact = what = subscriber.wanted.key, subscriber.wanted.exact
+        del self._watching[what][subscriber]
+        if not self._watching[what]:
+            del self._watching[what]
             if not exact:
                 self._lengths -= Counter([len(key)])
 
     def matching(self, key: str) -> list[Subscriber]:
         """Return who is concerned."""
-        found = list(self._exact.get(key, ()))
+        found = list(self._watching.get((key, True), ()))
         for length in self._lengths:
             if length <= len(key):
-                found += self._prefixes.get(key[:length], ())
+                found += self._watching.get((key[:length], False), ())
         return found

@@ -10,57 +10,13 @@ import json
 from typing import Any
 
 from holdfast import errors
-from holdfast.core import cluster as c
-from holdfast.core import requests as r
 from holdfast.core import wire
-from holdfast.core.access import AccessToken, GrantAccess, ListAccess, RevokeAccess
+from holdfast.core.requests import Request
 from holdfast.stores.http.message import Reply
 from holdfast.stores.http.options import HTTPOptions
 
-# What each request can be answered with, as its class says. An answer to something else would be believed.
-POSSIBLE: dict[type, tuple[type, ...]] = {
-    r.Acquire: (
-        r.Granted,
-        r.Queued,
-        r.Busy,
-        r.TooManyHolds,
-        r.NotHeld,
-        r.Refused,
-        r.Done,
-        r.Failed,
-        r.Deadlocked,
-    ),
-    r.Renew: (r.Renewed,),
-    r.Release: (r.Released, r.NotHeld, r.Refused),
-    r.Withdraw: (r.Withdrawn, r.NotHeld),
-    r.Downgrade: (r.Granted, r.NotHeld, r.Refused),
-    r.Resize: (r.Resized,),
-    r.Break: (r.Broken, r.NotHeld),
-    r.Inspect: (r.LockView, type(None)),
-    r.List: (r.Page,),
-    r.History: (tuple,),
-    r.Watch: (r.Feed,),
-    r.Sweep: (r.Swept,),
-    r.Probe: (r.Health,),
-    GrantAccess: (AccessToken,),
-    RevokeAccess: (AccessToken, type(None)),
-    ListAccess: (tuple,),
-    c.Join: (c.Beat,),
-    c.Heartbeat: (c.Beat,),
-    c.Leave: (c.Beat,),
-    c.Claim: (c.Claimed, c.Beat),
-    c.Offer: (c.Offered,),
-    c.Assign: (c.Assigned, r.Busy, r.NotHeld, c.Full, c.NotDue, c.Ended, c.Beat),
-    c.Finish: (c.Finished, r.NotHeld),
-    c.Forget: (c.Ended, r.Busy, type(None)),
-    c.InspectWork: (c.WorkView, type(None)),
-    c.ListWork: (c.WorkPage,),
-    c.CountWork: (tuple,),
-    c.ListInstances: (c.InstancePage,),
-}
 
-
-def answer_of(request: r.Request[Any], reply: Reply, options: HTTPOptions) -> Any:
+def answer_of(request: Request[Any], reply: Reply, options: HTTPOptions) -> Any:
     """Return the answer to *request*, or raise what the server has told."""
     body = _json(reply)
     if reply.head.status >= 300:
@@ -71,7 +27,7 @@ def answer_of(request: r.Request[Any], reply: Reply, options: HTTPOptions) -> An
         answer = wire.answer_from_json(request, body)
     except ValueError:
         raise no_server(reply, options) from None
-    if type(answer) not in POSSIBLE[type(request)]:
+    if type(answer) not in wire.POSSIBLE[type(request)]:
         raise no_server(reply, options)
     return answer
 
@@ -81,13 +37,9 @@ def server_of(reply: Reply, options: HTTPOptions) -> dict[str, Any]:
     body = _json(reply)
     if reply.head.status >= 300:
         raise error_of(reply, options)
-    if (
-        not isinstance(body, dict)
-        or body.get("answer") != "server"
-        or not isinstance(body.get("store"), dict)
-    ):
-        raise no_server(reply, options)
-    return body
+    if isinstance(body, dict) and body.get("answer") == "server" and isinstance(body.get("store"), dict):
+        return body
+    raise no_server(reply, options)
 
 
 def error_of(reply: Reply, options: HTTPOptions) -> errors.HoldfastError:
@@ -102,21 +54,20 @@ def error_of(reply: Reply, options: HTTPOptions) -> errors.HoldfastError:
         if isinstance(error, errors.RequestRefused) and status >= 500:
             return errors.OutcomeUnknown(f"{options} failed: {error}")
         return error
+    answered = f"{options} answered {_shown(reply)}"
     if status >= 500:
-        return errors.OutcomeUnknown(
-            f"{options} answered {_shown(reply)}: whatever is in front of it has failed"
-        )
+        return errors.OutcomeUnknown(f"{answered}: whatever is in front of it has failed")
     if status in (408, 425, 429):
-        return errors.StoreUnavailable(f"{options} answered {_shown(reply)}: try again later")
+        return errors.StoreUnavailable(f"{answered}: try again later")
     if status == 413:
-        return errors.RequestRefused(status, f"{options} answered {_shown(reply)}: the request was too large")
+        return errors.RequestRefused(status, f"{answered}: the request was too large")
     if status == 401:
-        return errors.NotAuthenticated(f"{options} answered {_shown(reply)}")
+        return errors.NotAuthenticated(answered)
     return no_server(reply, options)
 
 
 def no_server(reply: Reply, options: HTTPOptions) -> errors.StoreMisconfigured:
-    """Return what to raise when it is no lock server that answers."""
+    """Return what to raise when it is not a lock server that answers."""
     if 300 <= reply.head.status < 400 and (place := reply.head.text(b"location")):
         return errors.StoreMisconfigured(
             f"{options} is somewhere else: it answered {reply.head.status} and {place[:200]!r}; use that url"

@@ -25,7 +25,7 @@ LONGEST_REST = 30.0
 _ALERT = b"\x15\x03"  # how a TLS server complains about what it does not understand
 
 
-class Ended(ConnectionError):
+class ConnectionEnded(ConnectionError):
     """The server closed the connection."""
 
 
@@ -63,33 +63,22 @@ class Connection:
         with suppress(OSError):
             self._socket.close()
 
-    def ask(self, message: bytes) -> Reply:
-        """Send a request, and return the answer to it."""
+    def ask(self, message: bytes, *, stream: bool = False) -> Reply:
+        """Send a request, and return the answer to it; of a *stream* what is there already of its body."""
         self._send(message)
         try:
             head, rest = self._read_head()
+            if stream and head.status == 200:
+                self._socket.setblocking(False)
+                return Reply(head, rest)
             return Reply(head, self._read_body(head, rest))
         except Garbled as error:
-            raise self._no_server(str(error)) from None
+            raise errors.StoreMisconfigured(f"{self.options} is no lock server; it sent {error}") from None
         except OSError as error:
             raise self._unanswered(error) from error
         finally:
             self.is_new = False
             self._used = time.monotonic()
-
-    def open_stream(self, message: bytes) -> tuple[Head, bytes]:
-        """Send a request, and return the head of the answer and what is there already of its body."""
-        self._send(message)
-        try:
-            head, rest = self._read_head()
-            if head.status == 200:
-                self._socket.setblocking(False)
-                return head, rest
-            return head, self._read_body(head, rest)
-        except Garbled as error:
-            raise self._no_server(str(error)) from None
-        except OSError as error:
-            raise self._unanswered(error) from error
 
     def receive(self) -> bytes | None:
         """Return what has come in of a stream; empty if it has ended, None if there is nothing."""
@@ -139,7 +128,7 @@ class Connection:
         while not (chunked.is_over if chunked else length is not None and len(body) >= length):
             try:
                 piece = self._receive()
-            except Ended:
+            except ConnectionEnded:
                 if chunked or length is not None:
                     raise
                 break
@@ -165,7 +154,7 @@ class Connection:
             finally:
                 self._socket.settimeout(self.options.timeout)
         if not received:
-            raise Ended("the server closed it")
+            raise ConnectionEnded("the server closed it")
         return received
 
     def _unanswered(self, error: OSError) -> errors.StoreError:
@@ -180,9 +169,6 @@ class Connection:
             f"{self.options}: the connection was lost before the answer was there ({_reason(error)})"
         )
 
-    def _no_server(self, what: str) -> errors.StoreMisconfigured:
-        return errors.StoreMisconfigured(f"{self.options} is no lock server; it sent {what}")
-
 
 def _connect(options: HTTPOptions, tls: TLS | None) -> socket.socket:
     hint = "" if options.port_given else f"; the url names no port, and so it is {options.port}"
@@ -194,25 +180,15 @@ def _connect(options: HTTPOptions, tls: TLS | None) -> socket.socket:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if tls is not None:
-            made = _shake_hands(made, options, tls)
+            try:
+                made = tls.wrap(made)
+            except OSError as error:
+                raise errors.StoreUnavailable(f"no TLS connection to {options}: {_reason(error)}") from error
         made.settimeout(options.timeout)
     except BaseException:
         made.close()
         raise
     return made
-
-
-def _shake_hands(made: socket.socket, options: HTTPOptions, tls: TLS) -> socket.socket:
-    import ssl
-
-    from holdfast.stores.http.tls import translate
-
-    try:
-        return tls.wrap(made)
-    except ssl.SSLError as error:
-        raise translate(error, options) from error
-    except OSError as error:
-        raise errors.StoreUnavailable(f"no TLS connection to {options}: {_reason(error)}") from error
 
 
 def _reason(error: BaseException) -> str:

@@ -85,7 +85,7 @@ class Chunked:
 
     def __init__(self) -> None:
         self._buffer = b""
-        self._left = 0  # of the chunk that we are in, with the line end behind it
+        self._left = 0  # of the chunk that we are in, with the line end after it
         self._in_trailer = False
         self.is_over = False
 

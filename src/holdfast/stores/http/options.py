@@ -16,7 +16,7 @@ _TLS_ONLY = ("ca", "cert", "key")
 
 @data
 class HTTPOptions:
-    """Where a lock server is, and how to ask it. From *timeout* on, all can be given behind ``?``."""
+    """Where a lock server is, and how to ask it. From *timeout* on, all can be given after ``?``."""
 
     secure: bool
     host: str
@@ -64,9 +64,8 @@ def read_url(url: str) -> tuple[HTTPOptions, str]:
         port = parts.port
         given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:
-        raise SettingsError(
-            "the url of the lock server cannot be read; write it like https://locks.internal:7373"
-        ) from error
+        such = "write it like https://locks.internal:7373"
+        raise SettingsError(f"the url of the lock server cannot be read; {such}") from error
     secure = parts.scheme.lower() == "https"
     if not parts.hostname:
         raise SettingsError("the url of the lock server names no host; write it like http://localhost:7373")
@@ -90,20 +89,18 @@ def read_url(url: str) -> tuple[HTTPOptions, str]:
 
 def _read_options(given: list[tuple[str, str]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    has = "the url of the lock server has"
     for name, text in given:
         read = _READ.get(name)
         if read is None:
-            raise SettingsError(
-                f"the url of the lock server has the option {name!r}; there are {', '.join(_READ)}"
-            )
+            raise SettingsError(f"{has} the option {name!r}; there are {', '.join(_READ)}")
         if name in found:
-            raise SettingsError(f"the url of the lock server has the option {name!r} twice")
+            raise SettingsError(f"{has} the option {name!r} twice")
         try:
             found[name] = read(text)
         except (KeyError, ValueError) as error:
-            raise SettingsError(
-                f"{name} in the url of the lock server is {text!r}; {_WANTED[read]}"
-            ) from error
+            place = f"{name} in the url of the lock server"
+            raise SettingsError(f"{place} is {text!r}; {_WANTED[read]}") from error
     return found
 
 
@@ -155,16 +152,10 @@ def _file(text: str) -> str:
 
 
 _READ = {
-    "timeout": _seconds,
-    "connect_timeout": _seconds,
+    **dict.fromkeys(("timeout", "connect_timeout"), _seconds),
     "pool_size": _size,
-    "signals": _flag,
-    "repeats": _flag,
-    "insecure": _flag,
-    "ca": _file,
-    "cert": _file,
-    "key": _file,
-    "token_file": _file,
+    **dict.fromkeys(("signals", "repeats", "insecure"), _flag),
+    **dict.fromkeys(("ca", "cert", "key", "token_file"), _file),
 }
 _WANTED = {
     _seconds: "it must be a number of seconds",

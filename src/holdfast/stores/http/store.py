@@ -1,4 +1,4 @@
-"""The store behind a lock server: each request is one POST or GET on a connection that is kept.
+"""A lock server as a store: each request is one POST or GET on a connection that is kept.
 
 It decides nothing. What a request means is the server's business, what to ask again is the plans'; here is
 only what was certainly not heard, and what may have been.
@@ -14,18 +14,18 @@ from urllib.parse import urlencode
 
 from holdfast import errors
 from holdfast.core import wire
-from holdfast.core.cluster import Assign, Claim, Heartbeat, Join, Offer, Offered
+from holdfast.core.cluster import Assign, Claim, Heartbeat, Join, Offer
 from holdfast.core.data import replace
-from holdfast.core.requests import Acquire, Client, Renew, Renewed, Request, Signal, Withdraw
-from holdfast.core.wire_asked import Asked
+from holdfast.core.requests import Acquire, Client, Renew, Request, Signal, Withdraw
+from holdfast.core.wire import Asked
 from holdfast.stores.base import Awaits, Listener, StoreOptions, Traits, one_by_one
 from holdfast.stores.http.answers import answer_of, error_of, server_of
+from holdfast.stores.http.attempts import Attempts
 from holdfast.stores.http.connections import Connection, Unsent
-from holdfast.stores.http.message import Head, Reply
+from holdfast.stores.http.message import Reply
 from holdfast.stores.http.options import HTTPOptions, read_url
-from holdfast.stores.http.streams import SignalStream
+from holdfast.stores.http.signals import SignalStream
 from holdfast.stores.http.tokens import AccessTokens
-from holdfast.stores.http.underway import Underway
 from holdfast.stores.pool import Pool
 
 A = TypeVar("A")
@@ -54,7 +54,7 @@ class HTTPStore:
         self._tokens = tokens
         self._client = options.client
         self._level = options.history
-        self._traits = Traits(
+        self.traits = Traits(
             durable=True,
             signals=how.signals,
             blocking=True,
@@ -71,17 +71,12 @@ class HTTPStore:
         self._head = self._make_head(tokens.value)
         self._made: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._pool = Pool(self._connect, how.pool_size, how.timeout)
-        self._underway = Underway()
+        self._attempts = Attempts()
         self._listener: Listener | None = None
-        self._signals = SignalStream(self._begin_stream, lambda: self._underway.missed())
+        self._signals = SignalStream(self._begin_stream, lambda: self._attempts.missed())
 
     def __repr__(self) -> str:
         return f"<HTTPStore {str(self._how)!r}>"
-
-    @property
-    def traits(self) -> Traits:
-        """What is true of the server's store, and of the way to it."""
-        return self._traits
 
     def open(self) -> None:
         """Connect, and ask the server what it is."""
@@ -92,14 +87,8 @@ class HTTPStore:
             self._pool.close()  # nobody has the client, so nobody would close it
             raise
         store, limits = said["store"], said.get("limits")
-        self._traits = Traits(
-            durable=bool(store.get("durable")),
-            signals=bool(store.get("signals")) and self._how.signals,
-            blocking=True,
-            repeats=self._how.repeats,
-            lanes=self._how.pool_size,
-            swept=True,
-        )
+        signals = self._how.signals and bool(store.get("signals"))
+        self.traits = replace(self.traits, durable=bool(store.get("durable")), signals=signals)
         most = limits.get("body") if isinstance(limits, dict) else None
         if isinstance(most, int | float) and most >= 1:
             self._most_sent = int(most)
@@ -108,17 +97,13 @@ class HTTPStore:
         """Have the server answer *request*."""
         if isinstance(request, _REACHABLE):
             return cast("A", self._ask_reachably(request))
-        if isinstance(request, Renew):
-            return cast("A", self._renew(request))
-        if isinstance(request, Offer):
-            return cast("A", self._offer(request))
+        if isinstance(request, Renew | Offer):
+            return cast("A", self._ask_in_parts(request))
         try:
-            answer = self._ask(request)
+            return cast("A", self._answer(request, wire.ask(request)))
         finally:
             if isinstance(request, Withdraw):  # asked once, and then the attempt is over whatever comes of it
-                self._underway.forget(request)
-        self._underway.note(request, answer)
-        return cast("A", answer)
+                self._attempts.forget(request)
 
     def execute_many(self, requests: Sequence[Request[Any]]) -> list[Any]:
         """Have the server answer one after the other. It puts what many clients ask into groups by itself."""
@@ -138,8 +123,8 @@ class HTTPStore:
 
     def be_reachable(self) -> None:
         """Have a stream that the server can signal us on."""
-        if self._traits.signals:
-            self._signals.hang_up_bell()
+        if self.traits.signals:
+            self._signals.be_reachable()
 
     def settle(self) -> None:
         """Wait until all signals that were sent to us are delivered. For tests, which count them."""
@@ -159,10 +144,10 @@ class HTTPStore:
         self._client = client
         self._tokens.after_fork()
         self._pool.after_fork()
-        for inherited in list(self._made):  # else the server would not notice when the parent leaves
+        for inherited in list(self._made):  # otherwise the server would not notice when the parent leaves
             inherited.close()
         self._made.clear()
-        self._underway = Underway()
+        self._attempts = Attempts()
         self._signals.after_fork(client.instance)
 
     def close(self) -> None:
@@ -180,67 +165,45 @@ class HTTPStore:
         is_ours = request.client.instance.partition("/")[0] == self._client.instance
         if is_ours:  # the server knows us by the stream that we listen to
             asked.body["client"]["instance"] = address  # type: ignore[index]
-        answer = self._answer(request, asked, _ENCODE(asked.body))
-        self._underway.note(request, answer)
+        answer = self._answer(request, asked)
         if is_ours and (now := self._signals.address) and now != address:
             # The stream was opened while we asked: whatever waits there has to learn of it.
-            for signal in self._underway.waiting(request):
+            for signal in self._attempts.waiting(request):
                 self._hear(signal)
         return answer
 
-    def _renew(self, request: Renew) -> Renewed:
-        """Renew a batch, in parts if it is too large for the server or for what is before it."""
-        can_be_split = len(request.leases) + len(request.tickets) > 1
+    def _ask_in_parts(self, request: Renew | Offer) -> Any:
+        """Ask about many things at once, in parts if they are too much for the server, or a proxy."""
+        halves = _halves(request)
         asked = wire.ask(request)
         body = _ENCODE(asked.body)
-        if not can_be_split or len(body) <= self._most_sent:
+        if halves is None or len(body) <= self._most_sent:
             try:
-                answer: Renewed = self._answer(request, asked, body)
+                return self._answer(request, asked, body)
             except errors.RequestRefused as error:
-                if error.status != 413 or not can_be_split:
+                if error.status != 413 or halves is None:
                     raise
-            else:
-                self._underway.note(request, answer)
-                return answer
-        parts = [self._renew(part) for part in _halves(request)]
-        return Renewed(
-            tuple(lease for part in parts for lease in part.leases),
-            tuple(ticket for part in parts for ticket in part.tickets),
-        )
-
-    def _offer(self, request: Offer) -> Offered:
-        """Offer work, in parts if it is too large for the server or for what is before it."""
-        can_be_split = len(request.works) > 1
-        asked = wire.ask(request)
-        body = _ENCODE(asked.body)
-        if not can_be_split or len(body) <= self._most_sent:
-            try:
-                answer: Offered = self._answer(request, asked, body)
-            except errors.RequestRefused as error:
-                if error.status != 413 or not can_be_split:
-                    raise
-            else:
-                return answer
-        half = len(request.works) // 2
-        first = self._offer(replace(request, works=request.works[:half]))
+        first = self._ask_in_parts(halves[0])
         try:
-            second = self._offer(replace(request, works=request.works[half:]))
+            return _joined(first, self._ask_in_parts(halves[1]))
         except errors.StoreUnavailable as error:
+            if isinstance(request, Renew):
+                raise
             raise errors.OutcomeUnknown(f"only some of the work was offered: {error}") from error
-        return Offered(first.states + second.states, first.new + second.new)
 
-    def _ask(self, request: Request[Any]) -> Any:
-        asked = wire.ask(request)
-        return self._answer(request, asked, None if asked.body is None else _ENCODE(asked.body))
-
-    def _answer(self, request: Request[Any], asked: Asked, body: str | None) -> Any:
+    def _answer(self, request: Request[Any], asked: Asked, body: str | None = None) -> Any:
+        """Return what the server answers, and take note of it."""
+        if body is None and asked.body is not None:
+            body = _ENCODE(asked.body)
         try:
             reply = self._send(asked.method, asked.path, body, urgent=isinstance(request, Renew))
-            return answer_of(request, reply, self._how)
+            answer = answer_of(request, reply, self._how)
         except errors.OutcomeUnknown as error:
             if asked.method != "GET":
                 raise
             raise errors.StoreUnavailable(str(error)) from error  # to look changes nothing
+        self._attempts.note(request, answer)
+        return answer
 
     def _send(self, method: str, path: str, body: str | None = None, *, urgent: bool = False) -> Reply:
         """Send a request, and return what was answered. Again only if it was certainly not heard."""
@@ -271,18 +234,13 @@ class HTTPStore:
         token, head = self._head
         if token != self._tokens.value:
             token, head = self._head = self._make_head(self._tokens.value)
-        if body is None:
-            return token, f"{method} {self._how.prefix}{path} HTTP/1.1\r\n{head}\r\n".encode()
-        return token, (
-            f"{method} {self._how.prefix}{path} HTTP/1.1\r\n{head}"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
-        ).encode()
+        if body is not None:
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        return token, f"{method} {self._how.prefix}{path} HTTP/1.1\r\n{head}\r\n{body or ''}".encode()
 
     def _make_head(self, token: str) -> tuple[str, str]:
-        lines = [f"Host: {self._how.address}", f"Holdfast-History: {self._level}"]
-        if token:
-            lines.append(f"Authorization: Bearer {token}")
-        return token, "".join(f"{line}\r\n" for line in lines)
+        authorization = f"Authorization: Bearer {token}\r\n" if token else ""
+        return token, f"Host: {self._how.address}\r\nHoldfast-History: {self._level}\r\n{authorization}"
 
     def _connect(self) -> Connection:
         connection = Connection(self._how, self._tls)
@@ -291,34 +249,47 @@ class HTTPStore:
 
     # Signals.
 
-    def _begin_stream(self) -> tuple[Connection, Head, bytes]:
+    def _begin_stream(self) -> tuple[Connection, Reply]:
         """Open a stream of signals on a connection of its own."""
         me = {"instance": self._client.instance, "host": self._client.host, "pid": self._client.pid}
         token, message = self._message("GET", f"/v1/signals?{urlencode(me)}", None)
         connection = self._connect()
         try:
-            head, rest = connection.open_stream(message)
+            reply = connection.ask(message, stream=True)
+            head = reply.head
             if head.status == 401:
                 self._tokens.read_again(token)  # for the next time
             if head.status != 200:
-                raise error_of(Reply(head, rest), self._how)
+                raise error_of(reply, self._how)
             if head.headers.get(b"content-type", b"").partition(b";")[0].strip() != b"text/event-stream":
                 raise errors.StoreMisconfigured(f"{self._how} has no stream of signals")
         except BaseException:
             connection.close()
             raise
-        return connection, head, rest
+        return connection, reply
 
     def _hear(self, signal: Signal) -> None:
         if self._listener is not None:
-            for each in self._underway.signals_for(signal):
+            for each in self._attempts.signals_for(signal):
                 self._listener(each)
 
 
-def _halves(request: Renew) -> tuple[Renew, Renew]:
+def _halves(request: Renew | Offer) -> tuple[Renew, Renew] | tuple[Offer, Offer] | None:
+    """Return two requests that ask the same together; None if there is only one thing to ask about."""
+    if isinstance(request, Offer):
+        works, half = request.works, len(request.works) // 2
+        return (replace(request, works=works[:half]), replace(request, works=works[half:])) if half else None
     leases, tickets = request.leases, request.tickets
+    if len(leases) + len(tickets) < 2:
+        return None
     half, ticket_half = (len(leases) + 1) // 2, len(tickets) // 2
     return (
         Renew(leases[:half], tickets[:ticket_half], request.now),
         Renew(leases[half:], tickets[ticket_half:], request.now),
     )
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Return the answer to both halves: a field of it has a value for each thing that was asked about."""
+    fields = {name: getattr(first, name) + getattr(second, name) for name in type(first).__match_args__}
+    return type(first)(**fields)

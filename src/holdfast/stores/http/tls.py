@@ -23,9 +23,12 @@ class TLS:
         self._files = [file for file in (options.ca, options.cert, options.key) if file]
         self._read: tuple[tuple[int, ...], ssl.SSLContext] | None = None
 
-    def wrap(self, connection: socket.socket) -> socket.socket:
+    def wrap(self, connection: socket.socket) -> ssl.SSLSocket:
         """Shake hands."""
-        return self._context().wrap_socket(connection, server_hostname=self._options.host)
+        try:
+            return self._context().wrap_socket(connection, server_hostname=self._options.host)
+        except ssl.SSLError as error:
+            raise translate(error, self._options) from error
 
     def _context(self) -> ssl.SSLContext:
         try:

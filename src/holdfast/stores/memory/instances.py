@@ -5,14 +5,15 @@ from __future__ import annotations
 from holdfast.core import cluster as c
 from holdfast.core.events import Event, EventKind, is_kept
 from holdfast.stores.base import micros
-from holdfast.stores.memory.recording import store_time
-from holdfast.stores.memory.state import Instance, Post
-from holdfast.stores.memory.work import Working
+from holdfast.stores.memory.lock import Post
+from holdfast.stores.memory.settlement import store_time
+from holdfast.stores.memory.state import Instance
+from holdfast.stores.memory.work import Works
 
 MOST_DECLARED = 100
 
 
-class Membership(Working):
+class Instances(Works):
     """See the module. Each request has the cluster to itself."""
 
     def _join(self, request: c.Join, post: Post) -> c.Beat:
@@ -69,14 +70,9 @@ class Membership(Working):
 
     def _declare_dead(self, asking: str, now: int) -> None:
         """Note the deaths that nobody has noted yet: of who asks, and of some others."""
-        dead = [
-            each
-            for each in self._world.instances.values()
-            if each.state in ("alive", "draining") and each.end <= now
-        ]
-        others = sorted(
-            (each for each in dead if each.request.id != asking), key=lambda e: (e.end, e.request.id)
-        )
+        dead = [each for each in self._world.instances.values() if each.state != each.seen_at(now)]
+        others = [each for each in dead if each.request.id != asking]
+        others.sort(key=lambda each: (each.end, each.request.id))
         for each in [each for each in dead if each.request.id == asking] + others[:MOST_DECLARED]:
             each.state = "dead"
             self._note(each, "died", now)

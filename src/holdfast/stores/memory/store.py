@@ -11,43 +11,18 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from holdfast.core import cluster as c
-from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess
-from holdfast.core.requests import (
-    Acquire,
-    Break,
-    Client,
-    Downgrade,
-    Health,
-    History,
-    Inspect,
-    List,
-    Probe,
-    Release,
-    Renew,
-    Request,
-    Resize,
-    Sweep,
-    Watch,
-    Withdraw,
-    addressed,
-)
+from holdfast.core import requests as r
+from holdfast.core.access import AccessToken, GrantAccess, ListAccess, RevokeAccess
 from holdfast.errors import SettingsError
-from holdfast.stores.base import Awaits, Listener, StoreOptions, Traits, one_by_one
-from holdfast.stores.memory.access import Admitting
-from holdfast.stores.memory.acquiring import Acquiring
-from holdfast.stores.memory.assigning import Assigning
-from holdfast.stores.memory.changing import Changing
-from holdfast.stores.memory.claiming import Claiming
-from holdfast.stores.memory.feed import Watching
-from holdfast.stores.memory.instances import Membership
-from holdfast.stores.memory.looking import Looking
-from holdfast.stores.memory.renewing import Renewing
-from holdfast.stores.memory.state import Post, World
-from holdfast.stores.memory.surveying import Surveying
-from holdfast.stores.memory.sweeping import Sweeping
+from holdfast.stores.base import Awaits, Listener, StoreOptions, Traits, micros, one_by_one
+from holdfast.stores.memory.instances import Instances
+from holdfast.stores.memory.lock import Post
+from holdfast.stores.memory.settlement import store_time
+from holdfast.stores.memory.state import World, has_ended
+from holdfast.stores.memory.views import Views
 
 A = TypeVar("A")
 
@@ -71,19 +46,7 @@ def _world_of(name: str) -> World:
         return _shared.setdefault((os.getpid(), name), World())
 
 
-class MemoryStore(
-    Acquiring,
-    Changing,
-    Renewing,
-    Looking,
-    Watching,
-    Sweeping,
-    Admitting,
-    Membership,
-    Claiming,
-    Assigning,
-    Surveying,
-):
+class MemoryStore(Instances, Views):
     """See the module. One object a client; they may share a world."""
 
     traits = Traits(durable=False, signals=True, blocking=False, repeats=False)
@@ -94,19 +57,19 @@ class MemoryStore(
         self._client = options.client
         self._level = options.history
         self._answer: dict[type, Callable[..., Any]] = {
-            Acquire: self._acquire,
-            Release: self._release,
-            Withdraw: self._withdraw,
-            Break: self._break,
-            Downgrade: self._downgrade,
-            Resize: self._resize,
-            Renew: self._renew,
-            Inspect: self._inspect,
-            History: self._history,
-            List: self._list,
-            Watch: self._watch,
-            Sweep: self._sweep,
-            Probe: lambda *_: Health(),
+            r.Acquire: self._acquire,
+            r.Release: self._release,
+            r.Withdraw: self._withdraw,
+            r.Break: self._break,
+            r.Downgrade: self._downgrade,
+            r.Resize: self._resize,
+            r.Renew: self._renew,
+            r.Inspect: self._inspect,
+            r.History: self._history,
+            r.List: self._list,
+            r.Watch: self._watch,
+            r.Sweep: self._sweep,
+            r.Probe: lambda *_: r.Health(),
             GrantAccess: self._grant_access,
             RevokeAccess: self._revoke_access,
             ListAccess: self._list_access,
@@ -131,21 +94,21 @@ class MemoryStore(
     def open(self) -> None:
         """Nothing to do."""
 
-    def execute(self, request: Request[A]) -> A:
+    def execute(self, request: r.Request[A]) -> A:
         """Answer *request*, then signal whoever is concerned."""
         post: Post = []
-        answer = self._answer[type(request)](request, post)
+        answer: A = self._answer[type(request)](request, post)
         for address, signal in post:
-            home, told = addressed(address, signal)
+            home, told = r.addressed(address, signal)
             if listener := self._world.listeners.get(home):
                 listener(told)
-        return cast("A", answer)
+        return answer
 
-    def execute_many(self, requests: Sequence[Request[Any]]) -> list[Any]:
+    def execute_many(self, requests: Sequence[r.Request[Any]]) -> list[Any]:
         """Answer *requests* one after the other."""
         return one_by_one(self, requests)
 
-    def execute_within(self, connection: Any, request: Request[A], awaits: Awaits | None = None) -> A:
+    def execute_within(self, connection: Any, request: r.Request[A], awaits: Awaits | None = None) -> A:
         """Refuse: there are no transactions in memory."""
         raise SettingsError(
             "memory:// has no transactions to be part of; use a database, or the token itself"
@@ -164,7 +127,7 @@ class MemoryStore(
     def after_fork_in_parent(self) -> None:
         """Nothing to do."""
 
-    def after_fork(self, client: Client) -> None:
+    def after_fork(self, client: r.Client) -> None:
         """Start with an empty world: the parent's locks are in the parent's memory."""
         global _shared_mutex
         _shared_mutex = threading.Lock()  # another thread may have had it, and is not here to give it back
@@ -174,3 +137,23 @@ class MemoryStore(
     def close(self) -> None:
         """Stop listening."""
         self._world.listeners.pop(self._client.instance, None)
+
+    # Access tokens.
+
+    def _grant_access(self, request: GrantAccess, post: Post) -> AccessToken:
+        now = store_time(request.now)
+        end = None if request.ttl is None else (now + micros(request.ttl)) / 1e6
+        token = AccessToken(request.id, request.name, request.digest, request.rights, now / 1e6, end)
+        with self._world.access_mutex:
+            return self._world.access.setdefault(request.id, token)
+
+    def _revoke_access(self, request: RevokeAccess, post: Post) -> AccessToken | None:
+        with self._world.access_mutex:
+            return self._world.access.pop(request.id, None)
+
+    def _list_access(self, request: ListAccess, post: Post) -> tuple[AccessToken, ...]:
+        now = store_time(request.now)
+        with self._world.access_mutex:
+            return tuple(
+                token for _, token in sorted(self._world.access.items()) if not has_ended(token, now)
+            )

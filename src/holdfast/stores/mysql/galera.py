@@ -8,16 +8,15 @@ new connection looks, and none is used for longer than `VALID` without. So a nod
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING
 
-from holdfast import errors
 from holdfast.core.data import data
-from holdfast.stores.sql.session import Conflict
+from holdfast.errors import SchemaMismatch, SettingsError, StoreError, StoreMisconfigured, StoreUnavailable
+from holdfast.stores.sql.transactions.session import Conflict
 
 if TYPE_CHECKING:
     from holdfast.stores.mysql.session import MySQLSession
-    from holdfast.stores.sql.callers import Caller
+    from holdfast.stores.sql.callers.connections import Caller
 
 VALID = 3.0  # seconds
 LEASE = 10.0  # seconds; longer by more than clocks of nodes differ, and than a statement may take
@@ -68,10 +67,8 @@ def use(session: MySQLSession, locks: str) -> str:
                 raise OtherNode(sight)
             if (sight.used == sight.node and sight.age < FRESH) or _note(session, locks, sight):
                 return sight.node
-        raise errors.StoreUnavailable(
-            "Galera: somebody else began to use a node at the same moment; try again"
-        )
-    except errors.SchemaMismatch:
+        raise StoreUnavailable("Galera: somebody else began to use a node at the same moment; try again")
+    except SchemaMismatch:
         return ""
     finally:
         session.script("SET SESSION wsrep_sync_wait = DEFAULT")
@@ -81,15 +78,14 @@ def check_caller(caller: Caller, node: str) -> None:
     """Raise `SettingsError` if a caller's connection is to another node than our own."""
     caller.check()
     ((theirs,),) = caller.execute(f"SELECT {_NODE}", {})
-    theirs = theirs.decode() if isinstance(theirs, bytes) else theirs
     if theirs != node:
-        raise errors.SettingsError(
+        raise SettingsError(
             f"the connection is to another node of the Galera cluster ({theirs}) than the locks ({node}), and"
             " a fence does not cross nodes: have both go to one node"
         )
 
 
-class OtherNode(errors.StoreMisconfigured):
+class OtherNode(StoreMisconfigured):
     """Another node of the cluster is in use."""
 
     def __init__(self, sight: Sight) -> None:
@@ -119,7 +115,7 @@ def _is_member(session: MySQLSession, node: str) -> bool | None:
         rows = session.script(
             f"SELECT 1 FROM mysql.wsrep_cluster_members WHERE node_uuid = '{_checked(node)}'"  # noqa: S608
         )
-    except errors.StoreError:  # no right to look, or no such table
+    except StoreError:  # no right to look, or no such table
         return None
     return bool(rows)
 
@@ -146,12 +142,5 @@ def _note(session: MySQLSession, locks: str, sight: Sight) -> bool:
 
 def _checked(node: str) -> str:
     if not _UUID.match(node):
-        raise errors.StoreMisconfigured(
-            f"Galera: the server reports the node id {node!r}, which is not a UUID"
-        )
+        raise StoreMisconfigured(f"Galera: the server reports the node id {node!r}, which is not a UUID")
     return node
-
-
-def until() -> float:
-    """Return till when a connection may be used that has just looked."""
-    return time.monotonic() + VALID

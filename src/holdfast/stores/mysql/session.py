@@ -21,11 +21,10 @@ from pymysql.err import InterfaceError, MySQLError
 
 from holdfast import errors
 from holdfast.core.requests import Signal
-from holdfast.log import log
 from holdfast.stores.base import micros
-from holdfast.stores.mysql import failing
-from holdfast.stores.sql.run import Row
-from holdfast.stores.sql.session import Batch
+from holdfast.stores.mysql import failures
+from holdfast.stores.sql.rules.columns import Row
+from holdfast.stores.sql.transactions.session import Batch
 
 LAZILY = "commit_lazily"  # there is no such thing here: it is not sent
 ALL = 1 << 30  # statements of a text have to succeed, however many there are
@@ -53,7 +52,7 @@ class Statement:
             text = text.replace(row[0], ":rows")
         parts = [part.strip() for part in text.split(";\n")]
         commits = "COMMIT" in parts[1:]
-        self.count = parts.index("COMMIT") + 1 if commits else len(parts)  # behind it there are only hints
+        self.count = parts.index("COMMIT") + 1 if commits else len(parts)  # after it there are only hints
         self.begins = parts[0] == "BEGIN"
         self._answer = self.count - (2 if commits else 1)
         self._names = set(_PARAMETER.findall(text))
@@ -120,7 +119,7 @@ class MySQLSession:
         return statement.answer(results)
 
     def send(self, batch: Batch, /, *, commits: bool = False) -> list[list[Row]]:
-        """Run statements one after the other, in one round trip. Those behind a commit are hints."""
+        """Run statements one after the other, in one round trip. Those after a commit are hints."""
         quote = self._connection.escape
         texts: list[str] = []
         ends: list[int] = []  # of each statement's texts
@@ -140,7 +139,7 @@ class MySQLSession:
         start = 0
         for (name, _), end in zip(batch, ends, strict=True):
             if end > len(results):
-                break  # a hint that failed, and those behind it
+                break  # a hint that failed, and those after it
             answers.append([] if name == LAZILY else self._statements[name].answer(results[start:end]))
             start = end
         return answers
@@ -148,10 +147,9 @@ class MySQLSession:
     def first(self, batch: Batch, /) -> list[Row]:
         """Run statements that commit by themselves, in one round trip; return the rows of the first with any.
 
-        What it did is done, whatever becomes of those behind it.
+        What it did is done, whatever becomes of those after it.
         """
-        quote = self._connection.escape
-        texts = [text for name, given in batch for text in self._statements[name].filled(given, quote)]
+        texts = self._texts(batch)
         results: list[list[Row]] = []
         try:
             self._trip(texts, len(texts), unknown=True, results=results)
@@ -160,14 +158,16 @@ class MySQLSession:
                 raise
         return next(filter(None, results), [])
 
+    def _texts(self, batch: Batch) -> list[str]:
+        quote = self._connection.escape
+        return [text for name, given in batch for text in self._statements[name].filled(given, quote)]
+
     def write(self, batch: Batch, /) -> None:
         """Run statements whose answers nobody reads, and commit, in one round trip.
 
         On MariaDB they are one statement, with one answer: each costs the client as much as to ask.
         """
-        quote = self._connection.escape
-        texts = [text for name, given in batch for text in self._statements[name].filled(given, quote)]
-        texts.append("COMMIT")
+        texts = [*self._texts(batch), "COMMIT"]
         if self._has_blocks:
             texts = ["\n".join(["BEGIN NOT ATOMIC", *(f"{text};" for text in texts), "END"])]
         self._trip(texts, len(texts), unknown=True)
@@ -175,16 +175,10 @@ class MySQLSession:
 
     def signalling(self, instance: str, signal: Signal, /) -> Batch:
         """Return the statements that wake a client. What is in a lock's own row it finds by itself."""
-        payload = {
-            "instance": instance,
-            "to": signal.to,
-            "kind": signal.kind,
-            "key": signal.key,
-            "attempt": signal.attempt,
-            "expires_in": micros(signal.expires_in),
-        }
         if not instance:
             return []
+        told = {"kind": signal.kind, "key": signal.key, "attempt": signal.attempt, "to": signal.to}
+        payload = {"instance": instance, "expires_in": micros(signal.expires_in), **told}
         name = "signal_granted" if signal.kind == "granted" else "signal"
         return [(name, payload), ("wake", {"instance": instance})]
 
@@ -238,18 +232,18 @@ class MySQLSession:
         except MySQLError as error:
             if not self._connection.open:
                 if len(results) >= must:
-                    return results  # it broke behind the commit, and with it only hints are lost
+                    return results  # it broke after the commit, and with it only hints are lost
                 closed_before = isinstance(error, InterfaceError)
-                raise failing.lost(str(error), unknown=unknown and not closed_before) from error
-            number, message = failing.told(error)
+                raise failures.lost(str(error), unknown=unknown and not closed_before) from error
+            number, message = failures.told(error)
             if len(results) >= must:
                 self._go_on_hinting(number, texts[len(results) + 1 :])
                 return results
-            if number in failing.CLOSING or number in failing.READ_ONLY:
+            if number in failures.CLOSING or number in failures.READ_ONLY:
                 self.break_off()  # or else the pool would go on with a server that is of no use
-            if number in failing.CLOSING and unknown:
-                raise failing.lost(message, unknown=True) from error
-            raise failing.translate(number, message) from error
+            if number in failures.CLOSING and unknown:
+                raise failures.lost(message, unknown=True) from error
+            raise failures.translate(number, message) from error
         except BaseException:
             self.break_off()
             raise
@@ -270,9 +264,9 @@ class MySQLSession:
             connection.next_result()
 
     def _go_on_hinting(self, number: int, rest: list[str]) -> None:
-        """Go on behind a hint that failed: with it the server has skipped all that follow."""
+        """Go on after a hint that failed: with it the server has skipped all that follow."""
         while True:
-            if number == failing.NOT_OWNER:
+            if number == failures.NOT_OWNER:
                 self._refused()
             if not rest or not self._connection.open:
                 return
@@ -281,20 +275,11 @@ class MySQLSession:
                 self._walk(";\n".join(rest), results)
                 return
             except MySQLError as error:
-                number, _ = failing.told(error)
+                number, _ = failures.told(error)
                 rest = rest[len(results) + 1 :]
             except BaseException:
                 self.break_off()
                 raise
-
-
-def log_refused() -> None:
-    """Say that somebody could not be woken."""
-    log().warning(
-        "a waiter could not be woken: it uses another account of the database, and that takes the privilege"
-        " CONNECTION ADMIN (CONNECTION_ADMIN on MySQL). Till then such waiters learn of a hand-over by their"
-        " heartbeat"
-    )
 
 
 def _formatted(parts: list[str]) -> list[str]:

@@ -19,11 +19,11 @@ from typing import cast
 from holdfast import errors
 from holdfast.core.requests import Signal, SignalKind, addressed
 from holdfast.log import log
-from holdfast.masking import block_signals
-from holdfast.stores.listening import FIRST_PAUSE, LONGEST_PAUSE, START, Listening
-from holdfast.stores.mysql.failing import Interrupted
+from holdfast.signal_mask import block_signals
+from holdfast.stores.mysql.failures import Interrupted
 from holdfast.stores.mysql.session import MySQLSession
-from holdfast.stores.sql.session import Conflict
+from holdfast.stores.signals import FIRST_PAUSE, LONGEST_PAUSE, START, Signals
+from holdfast.stores.sql.transactions.session import Conflict
 
 SLEEP = 20  # seconds, at most: an answer now and then shows that the line is not broken
 TURN = 2  # seconds to wait for a connection of ours that broke and that the server has not missed yet
@@ -32,7 +32,7 @@ ASIDE = 0.1  # seconds, at most, to be out of somebody's way
 Grant = tuple[str, int]  # key and token
 
 
-class Doorbell(Listening):
+class Doorbell(Signals):
     """Listens for one client, on a connection made by *connect*; without it signals are off.
 
     *hang_up* has the server end the connection of an instance: it would notice only after seconds by itself.
@@ -46,14 +46,14 @@ class Doorbell(Listening):
         self._start(instance)
 
     def _start(self, instance: str) -> None:
-        self._instance = instance
+        self.instance = instance
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._stop = threading.Event()
         self._line: MySQLSession | None = None
 
-    def hang_up_bell(self) -> None:
+    def be_reachable(self) -> None:
         """Have the listener running, and listening."""
         if self._ready.is_set() or self._connect is None or self._listener is None:
             return
@@ -113,7 +113,7 @@ class Doorbell(Listening):
     def _listen_once(self, stop: threading.Event, ready: threading.Event) -> None:
         """Listen until told to stop."""
         assert self._connect is not None
-        instance = self._instance
+        instance = self.instance
         session = self._connect()
         listening = False
         try:
@@ -148,7 +148,7 @@ class Doorbell(Listening):
 
     def _take_name(self, session: MySQLSession) -> None:
         """Take the named lock by which others find us."""
-        asked = {"instance": self._instance, "timeout": TURN}
+        asked = {"instance": self.instance, "timeout": TURN}
         if session.fetch("listen", asked) == [(1,)]:
             return
         # Only a connection of ours can have it, and that one is lost to us. If its line died without a word,
@@ -160,7 +160,7 @@ class Doorbell(Listening):
 
     def _hear(self, session: MySQLSession, told: set[Grant]) -> set[Grant]:
         """Deliver what is new, and return all grants that wait for being claimed."""
-        asked = {"instance": self._instance}
+        asked = {"instance": self.instance}
         handed, rows = session.send([("handed", asked), ("signals", asked)])
         for key, attempt, token, address in handed:
             if (key, token) not in told:

@@ -1,9 +1,14 @@
--- Every statement holdfast sends to MySQL and MariaDB. Each can be pasted into a console.
+-- What holdfast sends to MySQL and MariaDB, beside the statements in stores/sql/statements.sql. To paste one into a console,
+-- put in what :clock and :began stand for (below), and values for the other parameters. With that put in, this prints one:
+-- python -m holdfast.stores.sql mysql acquire
 --
 -- :now is empty in production, and then the database's clock decides; tests pass a time. It is SYSDATE, read after a
 -- lock was waited for: NOW stands still in a statement, and a lease could be born with its end in the past.
 -- Everything runs at READ COMMITTED. SET works from left to right: no assignment reads a column that one before it
 -- has changed. FORCE INDEX (PRIMARY) locks the row and leaves by_token alone, of which a fence may have a record.
+--
+-- :clock = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
+-- :began = coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED))
 
 -- name: acquire
 -- The fast path: one row changed when granted, and the token is the answer's insert id. It takes only a lock that is
@@ -12,46 +17,45 @@
 -- evaluated after that. Without l.token it would be a constant, read before: an attempt that was withdrawn meanwhile
 -- was granted (seen).
 UPDATE holdfast_locks AS l FORCE INDEX (PRIMARY)
-   SET l.token      = LAST_INSERT_ID(greatest(l.token + 1, coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)))),
-       l.granted_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)),
-       l.expires_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) + :ttl,
+   SET l.token      = LAST_INSERT_ID(greatest(l.token + 1, :clock)),
+       l.granted_at = :clock,
+       l.expires_at = :clock + :ttl,
        l.owner = :owner, l.attempt = :attempt, l.claimed = 1, l.instance = :instance, l.host = :host, l.pid = :pid
  WHERE l.lock_key = :key AND l.owner IS NULL AND l.waiters = 0 AND l.token > 0 AND NOT l.last_attempt <=> :attempt
    AND l.notes IS NULL
    AND (SELECT count(*) FROM holdfast_ended AS e
          WHERE e.lock_key = l.lock_key AND e.attempt = :attempt AND l.token > 0
-           AND e.until_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))) = 0;
+           AND e.until_at > :clock) = 0;
 
 -- name: acquire_new
 -- The same for a key without a row, in the same round trip. A plain INSERT: IGNORE would cut a long key short. If
 -- somebody else is faster, error 1062 says so.
 INSERT INTO holdfast_locks (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
-SELECT :key, LAST_INSERT_ID(greatest(m.token_floor + 1, coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)))),
-       :owner, :attempt, coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)),
-       coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) + :ttl, :instance, :host, :pid
+SELECT :key, LAST_INSERT_ID(greatest(m.token_floor + 1, :clock)),
+       :owner, :attempt, :clock,
+       :clock + :ttl, :instance, :host, :pid
   FROM holdfast_meta AS m
  WHERE m.id = 1
    AND NOT EXISTS (SELECT 1 FROM holdfast_locks WHERE lock_key = :key)
    AND NOT EXISTS (SELECT 1 FROM holdfast_ended WHERE lock_key = :key AND attempt = :attempt
-                      AND until_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)));
+                      AND until_at > :clock);
 
 -- name: claim
 -- The fast path of asking again for what was handed to us: one row changed if it still is ours, and for long (:long;
 -- else the head of the queue may have to be told). No row: the slow path.
 UPDATE holdfast_locks FORCE INDEX (PRIMARY)
-   SET expires_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) + :ttl,
+   SET expires_at = :clock + :ttl,
        claimed = 1, instance = :instance, host = :host, pid = :pid, token = LAST_INSERT_ID(token)
- WHERE lock_key = :key AND attempt = :attempt AND claimed = 0 AND :long AND notes IS NULL
-   AND expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+ WHERE lock_key = :key AND attempt = :attempt AND claimed = 0 AND :long AND notes IS NULL AND expires_at > :clock;
 
 -- name: release
 -- The fast path: one row changed when the only hold was released and nobody waits. No row: the slow path.
 UPDATE holdfast_locks FORCE INDEX (PRIMARY)
    SET last_attempt = attempt, owner = NULL, attempt = NULL,
-       expires_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
+       expires_at = :clock
  WHERE lock_key = :key AND attempt = :attempt AND token = :token
    AND waiters = 0
-   AND expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
+   AND expires_at > :clock
    AND notes IS NULL;
 
 -- name: hand_over
@@ -64,7 +68,7 @@ UPDATE holdfast_locks FORCE INDEX (PRIMARY)
 BEGIN;
 SELECT NULL, NULL, nullif(l.token, l.token) INTO @holdfast_number, @holdfast_winner, @holdfast_instance
   FROM (SELECT 1) AS once LEFT JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = :key FOR UPDATE;
-SET @holdfast_now = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+SET @holdfast_now = :clock;
 SELECT one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim
   INTO @holdfast_number, @holdfast_winner, @holdfast_owner, @holdfast_instance, @holdfast_host, @holdfast_pid,
        @holdfast_claim
@@ -88,21 +92,12 @@ SELECT @holdfast_owner, @holdfast_instance, @holdfast_winner FROM DUAL WHERE @ho
 COMMIT;
 KILL QUERY IS_USED_LOCK(left(concat('holdfast:', nullif(substring_index(@holdfast_instance, '/', 1), :instance)), 64));
 
--- name: now
-SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
-
 -- name: begin
 BEGIN;
-
--- name: commit
-COMMIT;
 
 -- name: commit_lazily
 -- There is nothing like it here, and it is not sent.
 DO 0;
-
--- name: rollback
-ROLLBACK;
 
 -- name: lock_row
 -- Every slow path begins with this. A fence of the holder may go on.
@@ -124,7 +119,7 @@ SELECT 1 FROM holdfast_locks FORCE INDEX (by_token)
 -- A row to be locked, for a key that was never granted. If there is one, this locks it as an UPDATE would; a plain
 -- INSERT would share it, and two of those in each other's way are a deadlock.
 INSERT INTO holdfast_locks (lock_key, token, expires_at, granted_at, instance, host, pid)
-VALUES (:key, 0, coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)), 0, '', '', 0)
+VALUES (:key, 0, :clock, 0, '', '', 0)
     ON DUPLICATE KEY UPDATE lock_key = lock_key;
 
 -- name: read_lock
@@ -134,11 +129,10 @@ SELECT t.now, 0, (SELECT token_floor FROM holdfast_meta WHERE id = 1),
        l.token, l.owner, l.attempt, l.claimed, l.expires_at, l.granted_at, l.instance, l.host, l.pid,
        l.last_attempt, l.holds, l.waiters, l.next_ticket,
        coalesce(l.events, (SELECT max(number) FROM holdfast_history WHERE lock_key = :key AND l.events IS NULL), 0), l.notes,
-       e.why, e.broken_by, e.reason,
-       mine.number, mine.owner,
+       e.why, e.broken_by, e.reason, mine.number, mine.owner,
        one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim, one.expires_at, one.terms,
        two.number, two.attempt, two.owner, two.instance, two.host, two.pid, two.claim, two.expires_at, two.terms
-  FROM (SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
   LEFT JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = :key
   LEFT JOIN holdfast_ended AS e ON e.lock_key = :key AND e.attempt = :attempt AND e.until_at > t.now
   LEFT JOIN holdfast_tickets AS mine ON l.waiters > 0 AND mine.lock_key = :key AND mine.attempt = :attempt
@@ -187,27 +181,6 @@ VALUES (:key, :attempt, :owner, :token, :terms, :claimed, :expires_at, :granted_
     ON DUPLICATE KEY UPDATE terms = :terms, claimed = :claimed, expires_at = :expires_at,
                             instance = :instance, host = :host, pid = :pid;
 
--- name: delete_hold
-DELETE FROM holdfast_holds WHERE lock_key = :key AND attempt = :attempt;
-
--- name: delete_holds
-DELETE FROM holdfast_holds WHERE lock_key = :key;
-
--- name: queue_head
-SELECT number, attempt, owner, instance, host, pid, claim, expires_at, terms
-  FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 2;
-
--- name: queue
-INSERT INTO holdfast_tickets
-       (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at, terms)
-VALUES (:key, :number, :attempt, :owner, :instance, :host, :pid, :claim, :queued_at, :expires_at, :terms);
-
--- name: find_ticket
-SELECT instance, terms FROM holdfast_tickets WHERE lock_key = :key AND attempt = :attempt;
-
--- name: delete_ticket
-DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = :number;
-
 -- name: live_instances
 -- Where those who wait can be told.
 SELECT instance, count(*) FROM holdfast_tickets FORCE INDEX (PRIMARY)
@@ -219,9 +192,6 @@ SELECT lock_key, attempt, :why, :reason, :until_at
   FROM holdfast_tickets FORCE INDEX (PRIMARY) WHERE lock_key = :key AND expires_at > :now
     ON DUPLICATE KEY UPDATE why = :why, broken_by = NULL, reason = :reason, until_at = :until_at;
 
--- name: delete_tickets
-DELETE FROM holdfast_tickets WHERE lock_key = :key;
-
 -- name: all_tickets
 SELECT number, attempt, instance, terms FROM holdfast_tickets FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY number;
 
@@ -229,13 +199,6 @@ SELECT number, attempt, instance, terms FROM holdfast_tickets FORCE INDEX (PRIMA
 INSERT INTO holdfast_outcomes (lock_key, token, succeeded, text, until_at)
 VALUES (:key, :token, :succeeded, :text, :until_at)
     ON DUPLICATE KEY UPDATE succeeded = :succeeded, text = :text, until_at = :until_at;
-
--- name: end_outcome
--- It is told to nobody but those who waited for it.
-UPDATE holdfast_outcomes SET until_at = least(until_at, :until_at) WHERE lock_key = :key AND token = :token;
-
--- name: read_outcome
-SELECT succeeded, text FROM holdfast_outcomes WHERE lock_key = :key AND token = :token;
 
 -- name: is_waited_for
 -- A row if an owner has anything that others wait for.
@@ -254,13 +217,12 @@ SELECT DISTINCT t.lock_key
 SELECT l.lock_key, l.owner, l.attempt, NULL, l.token
   FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
- WHERE l.holds = 0 AND l.owner IS NOT NULL AND l.attempt IS NOT NULL
-   AND l.expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
+ WHERE l.holds = 0 AND l.owner IS NOT NULL AND l.attempt IS NOT NULL AND l.expires_at > :clock
  UNION ALL
 SELECT h.lock_key, h.owner, h.attempt, h.terms, h.token
   FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
   STRAIGHT_JOIN holdfast_holds AS h FORCE INDEX (PRIMARY) ON h.lock_key = CAST(k.lock_key AS BINARY)
- WHERE h.expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+ WHERE h.expires_at > :clock;
 
 -- name: notes_at
 SELECT l.lock_key, l.notes
@@ -271,17 +233,7 @@ SELECT l.lock_key, l.notes
 SELECT t.lock_key, t.owner, t.attempt, t.terms, t.queued_at, t.host, t.pid
   FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
   STRAIGHT_JOIN holdfast_tickets AS t FORCE INDEX (PRIMARY) ON t.lock_key = CAST(k.lock_key AS BINARY)
- WHERE t.expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
- ORDER BY t.lock_key, t.number;
-
--- name: tickets_before
-SELECT count(*) FROM holdfast_tickets WHERE lock_key = :key AND number < :number;
-
--- name: refresh_ticket
--- Asking again says where we can be reached now.
-UPDATE holdfast_tickets
-   SET expires_at = greatest(expires_at, :expires_at), instance = :instance, host = :host, pid = :pid
- WHERE lock_key = :key AND attempt = :attempt;
+ WHERE t.expires_at > :clock ORDER BY t.lock_key, t.number;
 
 -- name: renew
 -- A whole batch: the places of those that were renewed. Matches only what is ours, alive, and not held for longer
@@ -296,7 +248,7 @@ SELECT group_concat(a.place) INTO @holdfast_due
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
  WHERE l.attempt = CAST(a.attempt AS BINARY) AND l.token = a.token
    FOR UPDATE SKIP LOCKED;
-SET @holdfast_now = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+SET @holdfast_now = :clock;
 UPDATE JSON_TABLE(:leases, '$[*]' COLUMNS (
            place INT PATH '$.place', lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
            ttl BIGINT PATH '$.ttl')) AS a
@@ -314,8 +266,7 @@ COMMIT;
 
 -- name: waited_for
 -- Locks and the tickets at their heads: what has to be settled, and what their waiters want to know.
-SELECT l.lock_key, coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)),
-       l.owner, l.expires_at, l.holds, t.attempt, t.expires_at, l.notes
+SELECT l.lock_key, :clock, l.owner, l.expires_at, l.holds, t.attempt, t.expires_at, l.notes
   FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
   LEFT JOIN holdfast_tickets AS t ON t.lock_key = l.lock_key
@@ -328,7 +279,7 @@ UPDATE JSON_TABLE(:tickets, '$[*]' COLUMNS (
            attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt', patience BIGINT PATH '$.patience')) AS a
   STRAIGHT_JOIN holdfast_tickets AS t FORCE INDEX (by_attempt)
      ON t.lock_key = CAST(a.lock_key AS BINARY) AND t.attempt = CAST(a.attempt AS BINARY)
-   SET t.expires_at = greatest(t.expires_at, coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) + a.patience);
+   SET t.expires_at = greatest(t.expires_at, :clock + a.patience);
 SELECT a.place
   FROM JSON_TABLE(:tickets, '$[*]' COLUMNS (
            place INT PATH '$.place', lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
@@ -345,20 +296,8 @@ SELECT 1 FROM holdfast_locks FORCE INDEX (by_token) WHERE token = :token AND loc
 -- No row if a snapshot from before the grant hides it. By the index alone as well: at SERIALIZABLE what is read is locked.
 SELECT 1 FROM holdfast_locks FORCE INDEX (by_token) WHERE token = :token AND lock_key = :key;
 
--- name: store_id
-SELECT store_id FROM holdfast_meta WHERE id = 1;
-
 -- name: count_held
-SELECT count(*) FROM holdfast_locks
- WHERE held_until > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
-
--- name: inspect
--- A row that was made only to be locked is no lock; one whose capacity was said is.
-SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters, notes
-  FROM holdfast_locks WHERE lock_key = :key AND (token > 0 OR notes IS NOT NULL);
-
--- name: waiters
-SELECT owner, host, pid, queued_at FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT :limit;
+SELECT count(*) FROM holdfast_locks WHERE held_until > :clock;
 
 -- name: list
 -- :from_key is the later of the prefix and the key to go on after. :to_key ends the prefix, if anything does.
@@ -397,19 +336,9 @@ SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds
  ORDER BY h.lock_key LIMIT :limit)
  ORDER BY lock_key LIMIT :limit;
 
--- name: write_event
-INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner, caused_by, reason)
-VALUES (:key, :number, :kind, :at, :token, :owner, :by, :reason);
-
 -- name: history
 SELECT number, kind, at, token, owner, caused_by, reason, feed
   FROM holdfast_history FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY number DESC LIMIT :limit;
-
--- name: feed_lock
-SELECT last FROM holdfast_feed WHERE id = 1 FOR UPDATE;
-
--- name: feed_last
-SELECT last FROM holdfast_feed WHERE id = 1;
 
 -- name: feed_new
 -- Events that have no place yet.
@@ -418,9 +347,6 @@ SELECT lock_key, number, at
 
 -- name: feed_place
 UPDATE holdfast_history FORCE INDEX (PRIMARY) SET feed = :feed WHERE lock_key = :key AND number = :number AND at = :at;
-
--- name: feed_end
-UPDATE holdfast_feed SET last = :last WHERE id = 1;
 
 -- name: feed_read
 SELECT feed, lock_key, number, kind, at, token, owner, caused_by, reason
@@ -436,10 +362,6 @@ SELECT lock_key, token, owner IS NULL AND expires_at <= :idle_since, waiters
 -- name: dead_tickets
 SELECT number FROM holdfast_tickets FORCE INDEX (PRIMARY)
  WHERE lock_key = :key AND expires_at <= :now ORDER BY number LIMIT :limit;
-
--- name: raise_floor
--- Committed before the rows are deleted: whoever inserts one of them anew must find it.
-UPDATE holdfast_meta SET token_floor = :token WHERE id = 1 AND token_floor < :token;
 
 -- name: delete_idle
 -- What somebody has locked is skipped (l), and so is what somebody fences (p).
@@ -488,7 +410,7 @@ SELECT 1 FROM holdfast_instances FORCE INDEX (PRIMARY) WHERE id = :id FOR UPDATE
 -- Always one row. Behind lock_instance, so that the time and what is assigned to it are as they are after the wait.
 SELECT t.now, i.state, i.name, i.capacity, i.expires_at, i.beat_at, i.address, i.host, i.pid, i.claims, i.asked_at, i.wants,
        (SELECT count(*) FROM holdfast_work FORCE INDEX (by_instance) WHERE instance = :id AND state = 'assigned')
-  FROM (SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
   LEFT JOIN holdfast_instances AS i FORCE INDEX (PRIMARY) ON i.id = :id;
 
 -- name: insert_instance
@@ -496,8 +418,7 @@ SELECT t.now, i.state, i.name, i.capacity, i.expires_at, i.beat_at, i.address, i
 INSERT INTO holdfast_instances
        (id, name, host, pid, address, version, capacity, state, joined_at, beat_at, expires_at, claims, asked_at)
 SELECT :id, :name, :host, :pid, :address, :version, :capacity, 'alive', t.now, t.now, t.now + :ttl, 0, t.now
-  FROM (SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) AS now) AS t
- WHERE NOT EXISTS (SELECT 1 FROM holdfast_instances WHERE id = :id);
+  FROM (SELECT :clock AS now) AS t WHERE NOT EXISTS (SELECT 1 FROM holdfast_instances WHERE id = :id);
 
 -- name: write_instance
 UPDATE holdfast_instances FORCE INDEX (PRIMARY)
@@ -507,8 +428,7 @@ UPDATE holdfast_instances FORCE INDEX (PRIMARY)
 
 -- name: dead_instances
 SELECT id, name FROM holdfast_instances FORCE INDEX (by_state)
- WHERE state IN ('alive', 'draining')
-   AND expires_at <= coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)) AND id <> :id
+ WHERE state IN ('alive', 'draining') AND expires_at <= :began AND id <> :id
  ORDER BY expires_at, id LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: declare_dead
@@ -534,8 +454,7 @@ SELECT i.id, i.name, i.host, i.pid, i.version, i.state, i.capacity,
 
 -- name: wanting
 SELECT id, address FROM holdfast_instances FORCE INDEX (by_state)
- WHERE state = 'alive' AND expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
-   AND instr(wants, :wanted) > 0 ORDER BY asked_at, id LIMIT :limit;
+ WHERE state = 'alive' AND expires_at > :clock AND instr(wants, :wanted) > 0 ORDER BY asked_at, id LIMIT :limit;
 
 -- name: delete_instances
 -- Only a SELECT can skip what somebody has locked, so it notes what to delete.
@@ -564,8 +483,7 @@ SELECT count(*) INTO @holdfast_known FROM holdfast_work FORCE INDEX (PRIMARY) WH
 INSERT INTO holdfast_work
        (work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at)
 SELECT :key, :type, 'offered', t.now, 'null', '', 0, 0, '', '', 0, 0, t.now
-  FROM (SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) AS now) AS t
- WHERE @holdfast_known = 0;
+  FROM (SELECT :clock AS now) AS t WHERE @holdfast_known = 0;
 
 -- name: write_work
 UPDATE holdfast_work FORCE INDEX (PRIMARY)
@@ -574,14 +492,11 @@ UPDATE holdfast_work FORCE INDEX (PRIMARY)
        assigned_at = :assigned_at
  WHERE work_key = :key;
 
--- name: delete_work
-DELETE FROM holdfast_work WHERE work_key = :key;
-
 -- name: offer_works
 -- What is known is found by plain reads, so that nobody who is at it has to wait for us. The works are sent once, and
 -- kept in a variable: they may be large. If somebody offers the same at the same moment, error 1062 says so, and all is
 -- done again.
-SET @holdfast_works = :works, @holdfast_now = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+SET @holdfast_works = :works, @holdfast_now = :clock;
 SELECT group_concat(a.place) INTO @holdfast_new
   FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
            place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
@@ -604,8 +519,7 @@ SELECT group_concat(a.place) INTO @holdfast_again
   FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
            place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
   STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.work_key AS BINARY)
- WHERE find_in_set(a.place, @holdfast_over) AND w.state IN ('completed', 'failed')
-   FOR UPDATE;
+ WHERE find_in_set(a.place, @holdfast_over) AND w.state IN ('completed', 'failed') FOR UPDATE;
 UPDATE JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
            place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
            type VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.type', data MEDIUMTEXT CHARACTER SET utf8mb4 PATH '$.data',
@@ -635,11 +549,9 @@ SELECT w.work_key, w.type, w.state, w.due_at, w.data, w.text, w.tries, w.max_tri
        (SELECT l.expires_at FROM holdfast_locks AS l WHERE l.lock_key = w.work_key),
        (SELECT l.holds FROM holdfast_locks AS l WHERE l.lock_key = w.work_key),
        (SELECT l.waiters FROM holdfast_locks AS l WHERE l.lock_key = w.work_key),
-       (SELECT l.notes IS NULL FROM holdfast_locks AS l WHERE l.lock_key = w.work_key),
-       coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED))
+       (SELECT l.notes IS NULL FROM holdfast_locks AS l WHERE l.lock_key = w.work_key), :began
   FROM holdfast_work AS w FORCE INDEX (by_due)
- WHERE w.state = 'assigned' AND w.type = :each_type
-   AND w.due_at <= coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED))
+ WHERE w.state = 'assigned' AND w.type = :each_type AND w.due_at <= :began
  ORDER BY w.due_at, w.work_key LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: move_due
@@ -654,10 +566,9 @@ SELECT w.work_key, w.due_at,
        NOT EXISTS (SELECT 1 FROM holdfast_locks AS l
                     WHERE l.lock_key = w.work_key
                       AND NOT (l.owner IS NULL AND l.waiters = 0 AND l.holds = 0 AND l.notes IS NULL)),
-       coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED))
+       :began
   FROM holdfast_work AS w FORCE INDEX (by_due)
- WHERE w.state = 'offered' AND w.type = :each_type
-   AND w.due_at <= coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED))
+ WHERE w.state = 'offered' AND w.type = :each_type AND w.due_at <= :began
  ORDER BY w.due_at, w.work_key LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: try_lock_rows
@@ -678,9 +589,8 @@ SELECT group_concat(a.place) INTO @holdfast_free
            place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
   STRAIGHT_JOIN holdfast_locks AS p FORCE INDEX (by_token) ON p.token = l.token AND p.lock_key = l.lock_key
- WHERE l.owner IS NULL AND l.waiters = 0 AND l.holds = 0 AND l.notes IS NULL
-   FOR UPDATE SKIP LOCKED;
-SET @holdfast_now = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+ WHERE l.owner IS NULL AND l.waiters = 0 AND l.holds = 0 AND l.notes IS NULL FOR UPDATE SKIP LOCKED;
+SET @holdfast_now = :clock;
 INSERT INTO holdfast_locks (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
 SELECT a.lock_key, greatest(m.token_floor + 1, @holdfast_now), :owner, a.attempt, @holdfast_now, @holdfast_now + :ttl,
        :instance, :host, :pid
@@ -728,23 +638,21 @@ UPDATE holdfast_instances AS i FORCE INDEX (PRIMARY)
    SET i.claims = :number + 0 * LAST_INSERT_ID(
            (SELECT count(*) FROM holdfast_work AS w FORCE INDEX (by_instance) WHERE w.instance = i.id AND w.state = 'assigned') << 32
            | least(i.capacity, 4294967295)),
-       i.asked_at = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)),
+       i.asked_at = :clock,
        i.address = :address, i.host = :host, i.pid = :pid, i.wants = NULL
  WHERE i.id = :id AND i.state = 'alive' AND i.claims < :number
-   AND i.expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED));
+   AND i.expires_at > :clock;
 
 -- name: claim_pick
 -- Once for each of the types; see due_assigned. All is in one column, a value a line, because the driver takes longer for
 -- a column than the server for the row: the time; when work of this type is to be looked at first, or nothing; the floor
 -- of tokens; when this was due; how often it was tried; the token it had last; the key; the data.
-SELECT concat_ws('\n', coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)),
+SELECT concat_ws('\n', :began,
                  coalesce((SELECT min(due_at) FROM holdfast_work FORCE INDEX (by_due)
                             WHERE state = 'assigned' AND type = :each_type), ''),
                  (SELECT token_floor FROM holdfast_meta WHERE id = 1),
                  due_at, tries, token, work_key, data)
-  FROM holdfast_work FORCE INDEX (by_due)
- WHERE state = 'offered' AND type = :each_type
-   AND due_at <= coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED))
+  FROM holdfast_work FORCE INDEX (by_due) WHERE state = 'offered' AND type = :each_type AND due_at <= :began
  ORDER BY due_at, work_key LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: claim_locks
@@ -780,19 +688,18 @@ UPDATE holdfast_instances FORCE INDEX (PRIMARY) SET wants = :wants WHERE id = :i
 
 -- name: claimed_before
 SELECT w.work_key, w.attempt, w.token, w.data, w.tries, coalesce(h.expires_at, l.expires_at), t.now
-  FROM (SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
   STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (by_instance) ON w.instance = :id AND w.state = 'assigned'
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.work_key
   LEFT JOIN holdfast_holds AS h FORCE INDEX (PRIMARY) ON h.lock_key = w.work_key AND h.attempt = w.attempt
- WHERE w.claim = :number
-   AND CASE WHEN l.attempt = w.attempt THEN l.expires_at > t.now ELSE h.expires_at > t.now END;
+ WHERE w.claim = :number AND CASE WHEN l.attempt = w.attempt THEN l.expires_at > t.now ELSE h.expires_at > t.now END;
 
 -- name: works_of
 SELECT work_key, attempt FROM holdfast_work FORCE INDEX (by_instance) WHERE instance = :id AND state = 'assigned' ORDER BY work_key;
 
 -- name: next_due
 -- Always one row.
-SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)),
+SELECT :clock,
        min((SELECT w.due_at FROM holdfast_work AS w FORCE INDEX (by_due)
              WHERE w.state = 'offered' AND w.type = CAST(k.type AS BINARY) ORDER BY w.due_at LIMIT 1)),
        min((SELECT w.due_at FROM holdfast_work AS w FORCE INDEX (by_due)
@@ -835,7 +742,7 @@ SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, at
 -- name: count_work
 -- Reads all that is not completed, and of that only an index. What sum() gives would be decimals.
 SELECT type, count(IF(state = 'offered', 1, NULL)), count(IF(state = 'assigned', 1, NULL)), count(IF(state = 'failed', 1, NULL)),
-       min(IF(state = 'offered', due_at, NULL)), coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
+       min(IF(state = 'offered', due_at, NULL)), :clock
   FROM holdfast_work FORCE INDEX (by_due) WHERE state IN ('offered', 'assigned', 'failed') GROUP BY type ORDER BY type;
 
 -- name: delete_works
@@ -855,7 +762,7 @@ COMMIT;
 BEGIN;
 INSERT INTO holdfast_access (id, name, digest, rights, created_at, expires_at)
 SELECT :id, :name, :digest, :rights, t.now, t.now + :ttl
-  FROM (SELECT coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
     ON DUPLICATE KEY UPDATE id = :id;
 SELECT id, name, digest, rights, created_at, expires_at FROM holdfast_access WHERE id = :id;
 COMMIT;
@@ -872,14 +779,10 @@ COMMIT;
 
 -- name: list_access
 SELECT id, name, digest, rights, created_at, expires_at FROM holdfast_access FORCE INDEX (PRIMARY)
- WHERE expires_at IS NULL OR expires_at > coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
- ORDER BY id;
+ WHERE expires_at IS NULL OR expires_at > :clock ORDER BY id;
 
 -- name: delete_access
 DELETE FROM holdfast_access WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;
-
--- name: schema_version
-SELECT version FROM holdfast_meta WHERE id = 1;
 
 -- name: listen
 -- The listening connection of a client has this for its life, so that others find it by IS_USED_LOCK. There is no

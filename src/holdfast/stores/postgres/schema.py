@@ -1,34 +1,25 @@
-"""The tables: created, upgraded, shown, dropped."""
+"""The tables in PostgreSQL."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 
 from holdfast import errors
 from holdfast.stores.postgres.session import PostgresSession
-from holdfast.stores.sql import schema_versions
+from holdfast.stores.sql import schema
+from holdfast.stores.sql.files import SHARED, Statements
 from holdfast.stores.sql.options import ServerOptions
-from holdfast.stores.sql.session import RowLocked
-from holdfast.stores.sql.tables import mismatch
+from holdfast.stores.sql.schema import WEEK, Schema
+from holdfast.stores.sql.transactions.session import RowLocked
 
-SCHEMA = schema_versions("holdfast.stores.postgres")
-VERSION = SCHEMA[-1][0]
+PACKAGE = "holdfast.stores.postgres"
+SQL = Statements(SHARED, PACKAGE)
+PUBLIC = "public"  # where the tables are, unless somebody says otherwise
 
-TABLES = (
-    "meta",
-    "locks",
-    "holds",
-    "tickets",
-    "ended",
-    "outcomes",
-    "history",
-    "feed",
-    "access",
-    "instances",
-    "work",
-)
-
-_OURS = re.compile(r"\bholdfast_")
+_TABLE = re.compile(r"\bholdfast_(?=" + "|".join(schema.TABLES) + ")")
 _LOCK = 7_205_759_403_792_794  # of those who apply the schema at the same moment; any number
 _PATIENCE = "7s"  # less than a statement may take
 # The default storage may have been changed to one that cannot lock rows as ours must be.
@@ -38,56 +29,118 @@ _APPLYING = (
 )
 
 
-def script(server: ServerOptions, since: int = 0) -> str:
-    """Return what creates the tables, or brings them from the version *since* to ours."""
-    steps = [text for number, text in SCHEMA if number > since]
-    where = ""
-    if server.schema:
-        where = (
-            f'CREATE SCHEMA IF NOT EXISTS "{server.schema}";\nSET LOCAL search_path = "{server.schema}";\n'
+def named(text: str, server: ServerOptions) -> str:
+    """Return a statement with the names that the tables have here."""
+    return _TABLE.sub(f"{_where(server)}{server.prefix}", text)
+
+
+class PostgresSchema(Schema[PostgresSession]):
+    """See the module. It is created in one transaction."""
+
+    def script(self, server: ServerOptions, since: int = 0) -> str:
+        """Return what creates the tables, or brings them from the version *since* to ours."""
+        where = ""
+        if name := server.schema:
+            where = f'CREATE SCHEMA IF NOT EXISTS "{name}";\nSET LOCAL search_path = "{name}";\n'
+        return where + super().script(server, since)
+
+    def find(self, session: PostgresSession, server: ServerOptions) -> int | None:
+        """Return the version of the tables; None if there are none."""
+        name = self.table(server, "meta")
+        # By itself, to_regclass may tell what was there before we waited for an advisory lock. It is up to
+        # date after a table has been opened.
+        if not session.script(f"SELECT 1 FROM pg_class WHERE oid = to_regclass('{name}')"):  # noqa: S608
+            return None
+        rows = session.script(f"SELECT version FROM {name} WHERE id = 1")  # noqa: S608
+        return int(rows[0][0] or 0) if rows else 0
+
+    @contextmanager
+    def alone(self, session: PostgresSession) -> Iterator[None]:
+        """Be in a transaction that nobody else is in."""
+        try:
+            session.script(_APPLYING)
+            yield
+            session.script("COMMIT")
+        except RowLocked as error:
+            session.roll_back()
+            raise errors.StoreUnavailable("somebody else is changing holdfast's tables; try again") from error
+        except BaseException:
+            session.roll_back()
+            raise
+
+    def table(self, server: ServerOptions, name: str) -> str:
+        """Return the whole name of a table."""
+        return f"{_where(server)}{server.prefix}{name}"
+
+    def counting(self, tables: Sequence[str]) -> str:
+        """Return the statement that counts which of these tables there are."""
+        there = ", ".join(f"to_regclass('{table}')" for table in tables)
+        return f"SELECT num_nonnulls({there})"
+
+    def grants(
+        self, server: ServerOptions, role: str, *, serving: bool, database: str, where: str = ""
+    ) -> list[str]:
+        """Return the statements. *where* the tables are, if the url does not say so."""
+        to = quoted(role)
+        connect = f"GRANT CONNECT ON DATABASE {quoted(database)} TO {to}"
+        use = f"GRANT USAGE ON SCHEMA {quoted(server.schema or where or PUBLIC)} TO {to}"
+        granted = [connect, use] if database else [use]
+        for rights in (self.rights, schema.SERVERS) if serving else (self.rights,):
+            for verbs in dict.fromkeys(rights.values()):
+                tables = [self.table(server, table) for table, each in rights.items() if each == verbs]
+                granted.append(f"GRANT {verbs} ON {', '.join(tables)} TO {to}")
+        return granted
+
+    def grant(self, session: PostgresSession, server: ServerOptions, role: str, *, serving: bool) -> None:
+        """Grant it, in one transaction."""
+        ((database, where),) = session.script("SELECT current_database(), current_schema()")
+        statements = self.grants(
+            server, role, serving=serving, database=(database or b"").decode(), where=(where or b"").decode()
         )
-    return where + "\n".join(_OURS.sub(server.prefix, step) for step in steps)
+        session.script("; ".join(["BEGIN", *statements, "COMMIT"]))
+
+    def partitions(self, session: PostgresSession, server: ServerOptions) -> list[str]:
+        """Return the names of the history's partitions."""
+        rows = session.script(
+            "SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid"  # noqa: S608
+            f" WHERE i.inhparent = '{self.table(server, 'history')}'::regclass"
+        )
+        return [name.decode() for (name,) in rows if name]
+
+    def make_weeks(
+        self, session: PostgresSession, server: ServerOptions, new: list[int], there: list[int]
+    ) -> None:
+        """Make partitions, if we may.
+
+        They are attached and not created in place: that would lock out whoever reads or writes the history.
+        """
+        table = self.table(server, "history")
+        for week in new:
+            try:
+                session.script(
+                    f"BEGIN; CREATE TABLE {table}_w{week} (LIKE {table} INCLUDING ALL);"
+                    f" ALTER TABLE {table} ATTACH PARTITION {table}_w{week}"
+                    f" FOR VALUES FROM ({week * WEEK}) TO ({(week + 1) * WEEK}); COMMIT"
+                )
+            except errors.StoreError:  # no right to, somebody else has, or the rest has events of that week
+                session.roll_back()
+
+    def drop_weeks(self, session: PostgresSession, server: ServerOptions, over: list[int]) -> None:
+        """Drop partitions, if we may."""
+        for week in over:
+            with suppress(errors.StoreMisconfigured, errors.StoreUnavailable):
+                session.script(f"DROP TABLE IF EXISTS {self.table(server, 'history')}_w{week}")
 
 
-def version(session: PostgresSession, server: ServerOptions) -> int | None:
-    """Return the version of the tables; None if there are none."""
-    table = f"{server.prefix}meta"
-    name = f'"{server.schema}".{table}' if server.schema else table
-    # By itself, to_regclass may tell what was there before we waited for an advisory lock. It is up to date
-    # after a table has been opened.
-    if not session.script(f"SELECT 1 FROM pg_class WHERE oid = to_regclass('{name}')"):  # noqa: S608
-        return None
-    rows = session.script(f"SELECT version FROM {name} WHERE id = 1")  # noqa: S608
-    return int(rows[0][0] or 0) if rows else 0
+quoted = partial(schema.quoted, mark='"')
 
 
-def apply(session: PostgresSession, server: ServerOptions) -> tuple[int | None, int]:
-    """Create or upgrade the tables in one transaction. Return the version before and after."""
-    found = version(session, server)
-    if found == VERSION:
-        return found, VERSION
-    try:
-        session.script(_APPLYING)
-        found = version(session, server)
-        if found is not None and not 1 <= found <= VERSION:
-            raise mismatch(found, VERSION)
-        if found != VERSION:
-            session.script(script(server, found or 0))
-        session.script("COMMIT")
-    except RowLocked as error:
-        session.roll_back()
-        raise errors.StoreUnavailable("somebody else is changing holdfast's tables; try again") from error
-    except BaseException:
-        session.roll_back()
-        raise
-    return found, VERSION
+def _where(server: ServerOptions) -> str:
+    return f'"{server.schema}".' if server.schema else ""
 
 
-def drop(session: PostgresSession, server: ServerOptions) -> int:
-    """Drop the tables, and with them every lock. Return how many there were."""
-    where = f'"{server.schema}".' if server.schema else ""
-    tables = [f"{where}{server.prefix}{name}" for name in TABLES]
-    there = ", ".join(f"to_regclass('{table}')" for table in tables)
-    found = session.script(f"SELECT num_nonnulls({there})")
-    session.script(f"DROP TABLE IF EXISTS {', '.join(tables)}")
-    return int(found[0][0] or 0)
+# Partitions are read and written through their table, and so need nothing of their own; but for the rest,
+# where sweeps delete row by row.
+SCHEMA = PostgresSchema(
+    PACKAGE, {"history": "SELECT, INSERT, UPDATE", "history_rest": "SELECT, UPDATE, DELETE"}
+)

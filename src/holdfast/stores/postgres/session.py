@@ -12,6 +12,7 @@ import select
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -19,9 +20,9 @@ from psycopg import pq
 
 from holdfast import errors
 from holdfast.core.requests import Signal
-from holdfast.stores.postgres import failing, pinning
-from holdfast.stores.sql.run import Row
-from holdfast.stores.sql.session import Batch
+from holdfast.stores.postgres import failures, variables
+from holdfast.stores.sql.rules.columns import Row
+from holdfast.stores.sql.transactions.session import Batch
 
 Value = Callable[[bytes], Any]
 
@@ -58,7 +59,7 @@ class Statement:
             return [_to_wire(parameters[name], codec) for name in self._names]
         except UnicodeEncodeError as error:
             raise errors.StoreMisconfigured(
-                f"PostgreSQL: {pinning.encoding_remark(pinning.ASCII)}: {error.object!r}"
+                f"PostgreSQL: {variables.encoding_remark(variables.ASCII)}: {error.object!r}"
             ) from error
 
     def rows(self, result: Any) -> list[Row]:
@@ -99,9 +100,9 @@ class PostgresSession:
         self._timeout = timeout
         self.shared = shared
         # Without an encoding the server would take any bytes, and not find in JSON what it was given.
-        self._codec = "ascii" if self.encoding == pinning.ASCII else "utf-8"
+        self._codec = "ascii" if self.encoding == variables.ASCII else "utf-8"
         self._prepared: set[bytes] = set()
-        self._pin = Statement(PIN, pinning.setting(self.version, "true"))
+        self._pin = Statement(PIN, variables.setting(self.version, "true"))
         self._give_back = give_back
         self._was_blocking = not self._pg.nonblocking
         self._pg.nonblocking = 1
@@ -144,7 +145,7 @@ class PostgresSession:
         must = len(batch)
         for place, (name, _) in enumerate(batch, 1):
             if name in ("commit", END):
-                must = place  # what comes behind it are hints, which may fail
+                must = place  # what comes after it are hints, which may fail
         places = list(range(len(batch)))
         if self.shared:
             asked = len(batch)
@@ -237,10 +238,8 @@ class PostgresSession:
     # One round trip.
 
     def _prepare_all(self, statements: list[Statement]) -> None:
-        def preparing(statement: Statement) -> Callable[[], None]:
-            return lambda: self._pg.send_prepare(statement.name, statement.text)
-
-        self._request([preparing(statement) for statement in statements], unknown=False)
+        send = self._pg.send_prepare
+        self._request([partial(send, each.name, each.text) for each in statements], unknown=False)
         self._prepared.update(statement.name for statement in statements)
 
     def _trip(self, todo: list[Any], *, unknown: bool, must: int | None = None) -> list[Any]:
@@ -288,7 +287,7 @@ class PostgresSession:
                 pg.exit_pipeline_mode()
         except psycopg.Error as error:
             self._break_off()
-            raise failing.lost(str(error).strip(), unknown=unknown and sent) from error
+            raise failures.lost(str(error).strip(), unknown=unknown and sent) from error
         except BaseException:
             self._break_off()
             raise
@@ -336,15 +335,15 @@ class PostgresSession:
         if state.startswith("57P") and unknown:
             # The server is about to close the line. Whether it has committed before is not for us to guess.
             self._break_off()
-            return failing.lost(_message(result), unknown=True)
-        if state in failing.NO_SUCH_PREPARED and not self.shared:
+            return failures.lost(_message(result), unknown=True)
+        if state in failures.NO_SUCH_PREPARED and not self.shared:
             # A pooler gives each transaction another connection, so what we prepared is not there.
             self._break_off()
             raise NotPrepared(_message(result))
-        if state == failing.READ_ONLY:
+        if state == failures.READ_ONLY:
             # It was the primary when we connected, and no longer is: the next connection finds the new one.
             self._break_off()
-        return failing.translate(state, _message(result))
+        return failures.translate(state, _message(result))
 
     def _break_off(self) -> None:
         """Close the line at once: what it would say next answers nobody's question."""
@@ -352,8 +351,7 @@ class PostgresSession:
             self._pg.finish()
 
     def _notice(self, result: Any) -> None:
-        state = _state(result)
-        if state == "01000":
+        if _state(result) == "01000":
             self._warned = _message(result)
 
 

@@ -19,14 +19,14 @@ from psycopg import pq
 
 from holdfast.core.requests import Signal, SignalKind
 from holdfast.log import log
-from holdfast.stores.listening import ListeningThread
-from holdfast.stores.postgres import pinning
+from holdfast.stores.postgres import variables
 from holdfast.stores.postgres.session import channel_of
+from holdfast.stores.signals import SignalThread
 
 ECHO = 2.0  # how long our own notification may take; behind a pooler in transaction mode it never comes
 
 
-class Notifications(ListeningThread):
+class Notifications(SignalThread):
     """Listens for one client, on a connection made by *connect*; without it signals are off.
 
     *keeps*: whoever is in between keeps sessions apart, so ours can be set up.
@@ -45,7 +45,7 @@ class Notifications(ListeningThread):
         self._connect = connect
         self._close = close
         self._keeps = keeps
-        self._instance = instance
+        self.instance = instance
         self._start()
 
     def _can_listen(self) -> bool:
@@ -55,7 +55,7 @@ class Notifications(ListeningThread):
         """Forget the parent's listener in a forked child."""
         if self._stop is not None:
             self._stop.close()
-        self._instance = instance
+        self.instance = instance
         self._start()
 
     def _listen_once(self, stop: socket.socket, ready: threading.Event) -> None:
@@ -64,9 +64,9 @@ class Notifications(ListeningThread):
         connection = self._connect()
         try:
             pg = connection.pgconn
-            channel = channel_of(self._instance)  # made by us, of letters and digits
-            local = pinning.is_shared(pg.backend_pid, keeps=self._keeps)
-            pins = pinning.setting(pg.server_version, local)
+            channel = channel_of(self.instance)  # made by us, of letters and digits
+            local = variables.is_shared(pg.backend_pid, keeps=self._keeps)
+            pins = variables.setting(pg.server_version, local)
             # By itself, so that pg_stat_activity shows who listens: it has the beginning of a text only.
             for text in (pins, f'LISTEN "{channel}"; SELECT pg_backend_pid()'):
                 result = pg.exec_(text.encode())
@@ -90,7 +90,11 @@ class Notifications(ListeningThread):
                 if not ready.is_set():
                     left = (deadline - time.monotonic()) * 1000
                     if left <= 0:
-                        self._give_up()
+                        log().warning(
+                            "notifications do not arrive: is there a pooler in transaction mode? Name a"
+                            " direct address with listen= in the url. Until then waiters learn of a"
+                            " hand-over by their heartbeat"
+                        )
                         ready.set()
                         return
                 if any(fd == stop.fileno() for fd, _ in poll.poll(left)):
@@ -108,12 +112,6 @@ class Notifications(ListeningThread):
         finally:
             with suppress(psycopg.Error):
                 self._close(connection)
-
-    def _give_up(self) -> None:
-        log().warning(
-            "notifications do not arrive: is there a pooler in transaction mode? Name a direct address with"
-            " listen= in the url. Until then waiters learn of a hand-over by their heartbeat"
-        )
 
     def _hear(self, payload: bytes) -> None:
         with suppress(ValueError):  # anybody may notify; it must not end the thread

@@ -1,8 +1,12 @@
--- Every statement holdfast sends to PostgreSQL. Each can be pasted into a console.
+-- What holdfast sends to PostgreSQL, beside the statements in stores/sql/statements.sql. To paste one into a console,
+-- put in what :clock stands for (below), and values for the other parameters. With that put in, this prints one:
+-- python -m holdfast.stores.sql postgres acquire
 --
 -- :now is empty in production, and then the database's clock decides; tests pass a time. It is clock_timestamp(), read
 -- after a lock was waited for: now() stands still in a transaction, and a lease could be born with its end in the past.
 -- Everything runs at READ COMMITTED.
+--
+-- :clock = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
 
 -- name: acquire
 -- The fast path: a row when granted, in one statement. It takes only a lock that is free with nobody waiting. No row:
@@ -13,15 +17,15 @@ INSERT INTO holdfast_locks AS l
        (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
 SELECT :key::text, greatest((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), t.now),
        :owner::text, :attempt::text, t.now, t.now + :ttl, :instance::text, :host::text, :pid::bigint
-  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
  WHERE NOT EXISTS (SELECT FROM holdfast_locks WHERE lock_key = :key
                       AND (owner IS NOT NULL OR waiters > 0 OR notes IS NOT NULL))
    AND NOT EXISTS (SELECT FROM holdfast_ended WHERE lock_key = :key AND attempt = :attempt AND until_at > t.now)
     ON CONFLICT (lock_key) DO UPDATE
    SET token      = greatest(l.token + 1, (SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1 AND l.token = 0),
-                             coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)),
-       granted_at = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
-       expires_at = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + :ttl,
+                             :clock),
+       granted_at = :clock,
+       expires_at = :clock + :ttl,
        owner = :owner, attempt = :attempt, claimed = 1, instance = :instance, host = :host, pid = :pid
  WHERE l.owner IS NULL AND l.waiters = 0 AND l.last_attempt IS DISTINCT FROM :attempt AND l.notes IS NULL
    AND l.xmin = (SELECT s.xmin FROM holdfast_locks AS s WHERE s.lock_key = :key)
@@ -31,22 +35,22 @@ RETURNING l.token;
 -- The fast path of asking again for what was handed to us: a row if it still is ours, and for long (:long; else the
 -- head of the queue may have to be told). No row: the slow path.
 UPDATE holdfast_locks
-   SET expires_at = CASE claimed WHEN 0 THEN coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + :ttl
-                                 ELSE greatest(expires_at, coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + :ttl) END,
+   SET expires_at = CASE claimed WHEN 0 THEN :clock + :ttl
+                                 ELSE greatest(expires_at, :clock + :ttl) END,
        claimed = 1, instance = :instance, host = :host, pid = :pid
- WHERE lock_key = :key AND attempt = :attempt AND expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+ WHERE lock_key = :key AND attempt = :attempt AND expires_at > :clock
    AND (claimed = 1 OR :long::boolean) AND notes IS NULL
-RETURNING token, expires_at - coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+RETURNING token, expires_at - :clock;
 
 -- name: release
 -- The fast path: a row when the only hold was released and nobody waits. No row: the slow path. It need not reach the
 -- disk at once: to lose it in a crash only delays the next holder, until the lease's end.
 UPDATE holdfast_locks
    SET owner = NULL, attempt = NULL, last_attempt = attempt,
-       expires_at = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+       expires_at = :clock
  WHERE lock_key = :key AND attempt = :attempt AND token = :token
    AND waiters = 0
-   AND expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+   AND expires_at > :clock
    AND notes IS NULL
    AND set_config('synchronous_commit', 'off', true) IS NOT NULL
 RETURNING token;
@@ -60,16 +64,15 @@ WITH l AS (
     UPDATE holdfast_locks
        SET waiters = waiters + 1, next_ticket = next_ticket + 1
      WHERE lock_key = :key AND owner <> :owner AND holds = 0 AND attempt IS NOT NULL AND notes IS NULL
-       AND expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-       AND last_attempt IS DISTINCT FROM :attempt
+       AND expires_at > :clock AND last_attempt IS DISTINCT FROM :attempt
        AND set_config('synchronous_commit', 'off', true) IS NOT NULL
        AND NOT EXISTS (SELECT FROM holdfast_ended WHERE lock_key = :key AND attempt = :attempt
-                          AND until_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint))
+                          AND until_at > :clock)
        AND NOT EXISTS (SELECT FROM holdfast_tickets WHERE lock_key = :key AND attempt = :attempt)
        AND coalesce((SELECT expires_at FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 1)
-                    > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), true)
+                    > :clock, true)
     RETURNING owner, host, pid, token, granted_at, claimed, expires_at, waiters, next_ticket - 1 AS number,
-              coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now),
+              :clock AS now),
 t AS (
     INSERT INTO holdfast_tickets (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at)
     SELECT :key, l.number, :attempt, :owner, :instance::text, :host::text, :pid::bigint, :claim::bigint,
@@ -88,17 +91,17 @@ two AS (SELECT * FROM h ORDER BY number OFFSET 1),
 free AS (SELECT 1 FROM holdfast_locks WHERE lock_key = :key FOR UPDATE SKIP LOCKED),
 l AS (
     UPDATE holdfast_locks AS l
-       SET token = greatest(l.token + 1, coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)),
+       SET token = greatest(l.token + 1, :clock),
            owner = one.owner, attempt = one.attempt, claimed = 0, last_attempt = :attempt,
-           granted_at = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
-           expires_at = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + one.claim,
+           granted_at = :clock,
+           expires_at = :clock + one.claim,
            instance = one.instance, host = one.host, pid = one.pid, waiters = l.waiters - 1
       FROM one
      WHERE l.lock_key = :key AND l.attempt = :attempt AND l.token = :token AND l.holds = 0
        AND l.notes IS NULL AND one.terms IS NULL
-       AND l.expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-       AND one.expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-       AND NOT EXISTS (SELECT FROM two WHERE two.expires_at <= coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+       AND l.expires_at > :clock
+       AND one.expires_at > :clock
+       AND NOT EXISTS (SELECT FROM two WHERE two.expires_at <= :clock
                           OR two.claim > one.claim)
        AND EXISTS (SELECT FROM free)
        AND set_config('synchronous_commit', 'off', true) IS NOT NULL
@@ -115,20 +118,11 @@ SELECT pg_notify(left(:channel || split_part(instance, '/', 1), 63),
  WHERE lock_key = :key AND claimed = 0 AND attempt IS NOT NULL AND split_part(instance, '/', 1) NOT IN (:instance, '')
    AND set_config('synchronous_commit', 'off', true) IS NOT NULL;
 
--- name: now
-SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
-
 -- name: begin
 BEGIN ISOLATION LEVEL READ COMMITTED;
 
--- name: commit
-COMMIT;
-
 -- name: commit_lazily
 SET LOCAL synchronous_commit = off;
-
--- name: rollback
-ROLLBACK;
 
 -- name: notify
 -- A transaction of its own, which nobody needs on the disk: waiting for that would only delay who is to be woken.
@@ -154,7 +148,7 @@ SELECT 1 FROM holdfast_locks WHERE lock_key = :key FOR UPDATE SKIP LOCKED;
 -- name: ensure_lock
 -- A row to be locked, for a key that was never granted.
 INSERT INTO holdfast_locks (lock_key, token, expires_at, granted_at, instance, host, pid)
-VALUES (:key, 0, coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), 0, '', '', 0)
+VALUES (:key, 0, :clock, 0, '', '', 0)
     ON CONFLICT (lock_key) DO NOTHING;
 
 -- name: read_lock
@@ -164,11 +158,10 @@ SELECT t.now, false, (SELECT token_floor FROM holdfast_meta WHERE id = 1),
        l.token, l.owner, l.attempt, l.claimed, l.expires_at, l.granted_at, l.instance, l.host, l.pid,
        l.last_attempt, l.holds, l.waiters, l.next_ticket,
        coalesce(l.events, (SELECT max(number) FROM holdfast_history WHERE lock_key = :key), 0), l.notes,
-       e.why, e.broken_by, e.reason,
-       mine.number, mine.owner,
+       e.why, e.broken_by, e.reason, mine.number, mine.owner,
        one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim, one.expires_at, one.terms,
        two.number, two.attempt, two.owner, two.instance, two.host, two.pid, two.claim, two.expires_at, two.terms
-  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
   LEFT JOIN holdfast_locks AS l ON l.lock_key = :key
   LEFT JOIN holdfast_ended AS e ON e.lock_key = :key AND e.attempt = :attempt AND e.until_at > t.now
   LEFT JOIN holdfast_tickets AS mine ON l.waiters > 0 AND mine.lock_key = :key AND mine.attempt = :attempt
@@ -177,58 +170,12 @@ SELECT t.now, false, (SELECT token_floor FROM holdfast_meta WHERE id = 1),
   LEFT JOIN holdfast_tickets AS two ON l.waiters > 1 AND two.lock_key = :key
         AND two.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key AND number > one.number);
 
--- name: write_lock
-UPDATE holdfast_locks
-   SET token = :token, owner = :owner, attempt = :attempt, claimed = :claimed, expires_at = :expires_at,
-       granted_at = :granted_at, instance = :instance, host = :host, pid = :pid, last_attempt = :last_attempt,
-       holds = :holds, waiters = :waiters, next_ticket = :next_ticket, events = :events, notes = :notes
- WHERE lock_key = :key;
-
--- name: write_ended
-INSERT INTO holdfast_ended (lock_key, attempt, why, broken_by, reason, until_at)
-VALUES (:key, :attempt, :why, :by, :reason, :until_at)
-    ON CONFLICT (lock_key, attempt) DO UPDATE
-   SET why = excluded.why, broken_by = excluded.broken_by, reason = excluded.reason, until_at = excluded.until_at;
-
--- name: read_holds
-SELECT attempt, expires_at, claimed, owner, token, terms, granted_at, instance, host, pid
-  FROM holdfast_holds WHERE lock_key = :key ORDER BY token, granted_at, attempt;
-
 -- name: read_holds_of
 -- The same of many keys.
 SELECT h.lock_key, h.attempt, h.expires_at, h.claimed, h.owner, h.token, h.terms, h.granted_at, h.instance, h.host, h.pid
   FROM json_array_elements_text(:keys::json) AS k(key),
        LATERAL (SELECT * FROM holdfast_holds WHERE lock_key = k.key COLLATE "C" OFFSET 0) AS h
  ORDER BY h.lock_key, h.token, h.granted_at, h.attempt;
-
--- name: write_hold
-INSERT INTO holdfast_holds
-       (lock_key, attempt, owner, token, terms, claimed, expires_at, granted_at, instance, host, pid)
-VALUES (:key, :attempt, :owner, :token, :terms, :claimed, :expires_at, :granted_at, :instance, :host, :pid)
-    ON CONFLICT (lock_key, attempt) DO UPDATE
-   SET terms = excluded.terms, claimed = excluded.claimed, expires_at = excluded.expires_at,
-       instance = excluded.instance, host = excluded.host, pid = excluded.pid;
-
--- name: delete_hold
-DELETE FROM holdfast_holds WHERE lock_key = :key AND attempt = :attempt;
-
--- name: delete_holds
-DELETE FROM holdfast_holds WHERE lock_key = :key;
-
--- name: queue_head
-SELECT number, attempt, owner, instance, host, pid, claim, expires_at, terms
-  FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 2;
-
--- name: queue
-INSERT INTO holdfast_tickets
-       (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at, terms)
-VALUES (:key, :number, :attempt, :owner, :instance, :host, :pid, :claim, :queued_at, :expires_at, :terms);
-
--- name: find_ticket
-SELECT instance, terms FROM holdfast_tickets WHERE lock_key = :key AND attempt = :attempt;
-
--- name: delete_ticket
-DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = :number;
 
 -- name: live_instances
 -- Where those who wait can be told.
@@ -241,24 +188,11 @@ SELECT lock_key, attempt, :why::text, :reason::text, :until_at::bigint
     ON CONFLICT (lock_key, attempt) DO UPDATE
    SET why = excluded.why, broken_by = NULL, reason = excluded.reason, until_at = excluded.until_at;
 
--- name: delete_tickets
-DELETE FROM holdfast_tickets WHERE lock_key = :key;
-
--- name: all_tickets
-SELECT number, attempt, instance, terms FROM holdfast_tickets WHERE lock_key = :key ORDER BY number;
-
 -- name: write_outcome
 INSERT INTO holdfast_outcomes (lock_key, token, succeeded, text, until_at)
 VALUES (:key, :token, :succeeded::text::boolean, :text, :until_at)
     ON CONFLICT (lock_key, token) DO UPDATE
    SET succeeded = excluded.succeeded, text = excluded.text, until_at = excluded.until_at;
-
--- name: end_outcome
--- It is told to nobody but those who waited for it.
-UPDATE holdfast_outcomes SET until_at = least(until_at, :until_at) WHERE lock_key = :key AND token = :token;
-
--- name: read_outcome
-SELECT succeeded, text FROM holdfast_outcomes WHERE lock_key = :key AND token = :token;
 
 -- name: is_waited_for
 -- A row if an owner has anything that others wait for. Subqueries and no joins here and below: a join could be planned
@@ -279,14 +213,13 @@ SELECT l.lock_key, l.owner, l.attempt, NULL::text, l.token
   FROM json_array_elements_text(:keys::json) AS k(key),
        LATERAL (SELECT lock_key, owner, attempt, holds, expires_at, token
                   FROM holdfast_locks WHERE lock_key = k.key COLLATE "C" OFFSET 0) AS l
- WHERE l.holds = 0 AND l.owner IS NOT NULL AND l.attempt IS NOT NULL
-   AND l.expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+ WHERE l.holds = 0 AND l.owner IS NOT NULL AND l.attempt IS NOT NULL AND l.expires_at > :clock
  UNION ALL
 SELECT h.lock_key, h.owner, h.attempt, h.terms, h.token
   FROM json_array_elements_text(:keys::json) AS k(key),
        LATERAL (SELECT lock_key, owner, attempt, terms, expires_at, token
                   FROM holdfast_holds WHERE lock_key = k.key COLLATE "C" OFFSET 0) AS h
- WHERE h.expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+ WHERE h.expires_at > :clock;
 
 -- name: notes_at
 SELECT l.lock_key, l.notes
@@ -297,17 +230,7 @@ SELECT l.lock_key, l.notes
 SELECT t.lock_key, t.owner, t.attempt, t.terms, t.queued_at, t.host, t.pid
   FROM json_array_elements_text(:keys::json) AS k(key),
        LATERAL (SELECT * FROM holdfast_tickets WHERE lock_key = k.key COLLATE "C" OFFSET 0) AS t
- WHERE t.expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
- ORDER BY t.lock_key, t.number;
-
--- name: tickets_before
-SELECT count(*) FROM holdfast_tickets WHERE lock_key = :key AND number < :number;
-
--- name: refresh_ticket
--- Asking again says where we can be reached now.
-UPDATE holdfast_tickets
-   SET expires_at = greatest(expires_at, :expires_at), instance = :instance, host = :host, pid = :pid
- WHERE lock_key = :key AND attempt = :attempt;
+ WHERE t.expires_at > :clock ORDER BY t.lock_key, t.number;
 
 -- name: renew
 -- A whole batch: the places of those that were renewed. Matches only what is ours, alive, and not held for longer
@@ -317,20 +240,19 @@ WITH due AS (
       FROM json_to_recordset(:leases::json) AS a(place integer, key text, attempt text, token bigint, ttl bigint)
       JOIN holdfast_locks AS l ON l.lock_key = a.key COLLATE "C"
      WHERE l.attempt = a.attempt COLLATE "C" AND l.token = a.token
-       AND l.expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-       AND l.expires_at <= coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + a.ttl
+       AND l.expires_at > :clock
+       AND l.expires_at <= :clock + a.ttl
        FOR NO KEY UPDATE OF l SKIP LOCKED)
 UPDATE holdfast_locks AS l
-   SET expires_at = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + due.ttl
+   SET expires_at = :clock + due.ttl
   FROM due
  WHERE l.lock_key = due.lock_key
-   AND l.expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+   AND l.expires_at > :clock
 RETURNING due.place;
 
 -- name: waited_for
 -- Locks and the tickets at their heads: what has to be settled, and what their waiters want to know.
-SELECT l.lock_key, coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
-       l.owner, l.expires_at, l.holds, t.attempt, t.expires_at, l.notes
+SELECT l.lock_key, :clock, l.owner, l.expires_at, l.holds, t.attempt, t.expires_at, l.notes
   FROM json_array_elements_text(:keys::json) AS k(key)
   JOIN holdfast_locks AS l ON l.lock_key = k.key COLLATE "C"
   LEFT JOIN LATERAL (SELECT attempt, expires_at FROM holdfast_tickets
@@ -339,10 +261,9 @@ SELECT l.lock_key, coalesce(:now, (extract(epoch FROM clock_timestamp()) * 10000
 -- name: refresh_tickets
 -- A whole batch: the places of those that are still there.
 UPDATE holdfast_tickets AS t
-   SET expires_at = greatest(t.expires_at, coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + a.patience)
+   SET expires_at = greatest(t.expires_at, :clock + a.patience)
   FROM json_to_recordset(:tickets::json) AS a(place integer, key text, attempt text, patience bigint)
- WHERE t.lock_key = a.key COLLATE "C" AND t.attempt = a.attempt COLLATE "C"
-RETURNING a.place;
+ WHERE t.lock_key = a.key COLLATE "C" AND t.attempt = a.attempt COLLATE "C" RETURNING a.place;
 
 -- name: fence
 -- In the caller's transaction, to its end: renewing and queueing pass, a grant waits, because it changes the token.
@@ -354,8 +275,7 @@ SELECT 1 FROM holdfast_locks AS l
   LEFT JOIN holdfast_holds AS h ON l.holds > 0 AND h.lock_key = l.lock_key AND h.attempt = :attempt
  WHERE l.lock_key = :key AND l.token = :token
    AND CASE l.holds WHEN 0 THEN l.attempt = :attempt ELSE h.attempt IS NOT NULL END
-   AND coalesce(h.terms, '') NOT LIKE '%"mode"%'
-   AND coalesce(h.expires_at, l.expires_at) > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+   AND coalesce(h.terms, '') NOT LIKE '%"mode"%' AND coalesce(h.expires_at, l.expires_at) > :clock;
 
 -- name: fence_seen
 -- Behind fence: no row if a snapshot from before the grant hides it; and whether the whole transaction has the lock, and
@@ -391,14 +311,6 @@ RELEASE SAVEPOINT holdfast;
 -- And the level that a caller's transaction has.
 SELECT store_id, current_setting('transaction_isolation') FROM holdfast_meta WHERE id = 1;
 
--- name: inspect
--- A row that was made only to be locked is no lock; one whose capacity was said is.
-SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters, notes
-  FROM holdfast_locks WHERE lock_key = :key AND (token > 0 OR notes IS NOT NULL);
-
--- name: waiters
-SELECT owner, host, pid, queued_at FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT :limit;
-
 -- name: list
 -- :from_key is the later of the prefix and the key to go on after. :to_key ends the prefix, if anything does.
 SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters, notes
@@ -415,8 +327,7 @@ SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds
 -- Of an owner whose lease is not the first of its key, only the holds know. Each key comes once, by its first hold there.
 (SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters, notes
   FROM holdfast_locks
- WHERE owner = :owner AND coalesce(owner, '') <> ''
-   AND (attempt IS NOT NULL OR holds > 0 OR expires_at > :now)
+ WHERE owner = :owner AND coalesce(owner, '') <> '' AND (attempt IS NOT NULL OR holds > 0 OR expires_at > :now)
    AND lock_key >= :from_key AND (:to_key::text IS NULL OR lock_key < :to_key) AND lock_key > :after
    AND CASE :state::text WHEN 'held' THEN expires_at > :now
                          WHEN 'expired' THEN expires_at <= :now
@@ -438,29 +349,9 @@ SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds
  ORDER BY h.lock_key LIMIT :limit)
  ORDER BY lock_key LIMIT :limit;
 
--- name: write_event
-INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner, caused_by, reason)
-VALUES (:key, :number, :kind, :at, :token, :owner, :by, :reason);
-
--- name: history
-SELECT number, kind, at, token, owner, caused_by, reason, feed
-  FROM holdfast_history WHERE lock_key = :key ORDER BY number DESC LIMIT :limit;
-
--- name: feed_lock
-SELECT last FROM holdfast_feed WHERE id = 1 FOR UPDATE;
-
--- name: feed_last
-SELECT last FROM holdfast_feed WHERE id = 1;
-
 -- name: feed_new
 -- Events that have no place yet.
 SELECT lock_key, number, at FROM holdfast_history WHERE feed IS NULL ORDER BY at, lock_key, number LIMIT :limit;
-
--- name: feed_place
-UPDATE holdfast_history SET feed = :feed WHERE lock_key = :key AND number = :number AND at = :at;
-
--- name: feed_end
-UPDATE holdfast_feed SET last = :last WHERE id = 1;
 
 -- name: feed_read
 SELECT feed, lock_key, number, kind, at, token, owner, caused_by, reason
@@ -473,13 +364,6 @@ SELECT lock_key FROM holdfast_locks
 -- name: sweep_walk
 SELECT lock_key, token, owner IS NULL AND expires_at <= :idle_since, waiters
   FROM holdfast_locks WHERE lock_key > :after AND (token > 0 OR notes IS NOT NULL) ORDER BY lock_key LIMIT :limit;
-
--- name: dead_tickets
-SELECT number FROM holdfast_tickets WHERE lock_key = :key AND expires_at <= :now ORDER BY number LIMIT :limit;
-
--- name: raise_floor
--- Committed before the rows are deleted: whoever inserts one of them anew must find it.
-UPDATE holdfast_meta SET token_floor = :token WHERE id = 1 AND token_floor < :token;
 
 -- name: delete_idle
 DELETE FROM holdfast_locks
@@ -521,17 +405,9 @@ RETURNING 1;
 -- What was granted under that id before stays as it is, and is the answer.
 INSERT INTO holdfast_access (id, name, digest, rights, created_at, expires_at)
 SELECT :id::text, :name::text, :digest::text, :rights::text, t.now, t.now + :ttl::bigint
-  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
     ON CONFLICT (id) DO UPDATE SET id = excluded.id
 RETURNING id, name, digest, rights, created_at, expires_at;
-
--- name: revoke_access
-DELETE FROM holdfast_access WHERE id = :id RETURNING id, name, digest, rights, created_at, expires_at;
-
--- name: list_access
-SELECT id, name, digest, rights, created_at, expires_at FROM holdfast_access
- WHERE expires_at IS NULL OR expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
- ORDER BY id;
 
 -- name: delete_access
 DELETE FROM holdfast_access
@@ -547,7 +423,7 @@ SELECT 1 FROM holdfast_instances WHERE id = :id FOR UPDATE;
 -- is as it is after the wait.
 SELECT t.now, i.state, i.name, i.capacity, i.expires_at, i.beat_at, i.address, i.host, i.pid, i.claims, i.asked_at, i.wants,
        (SELECT count(*) FROM holdfast_work WHERE instance = :id AND state = 'assigned')
-  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
   LEFT JOIN holdfast_instances AS i ON i.id = :id;
 
 -- name: insert_instance
@@ -555,34 +431,19 @@ INSERT INTO holdfast_instances
        (id, name, host, pid, address, version, capacity, state, joined_at, beat_at, asked_at, expires_at)
 SELECT :id::text, :name::text, :host::text, :pid::bigint, :address::text, :version::text, :capacity::bigint, 'alive',
        t.now, t.now, t.now, t.now + :ttl::bigint
-  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
     ON CONFLICT (id) DO NOTHING
 RETURNING 1;
 
--- name: write_instance
-UPDATE holdfast_instances
-   SET state = :state, expires_at = :expires_at, beat_at = :beat_at, address = :address, host = :host, pid = :pid,
-       claims = :claims, load = :load, asked_at = :asked_at, wants = :wants
- WHERE id = :id;
-
 -- name: dead_instances
 -- Others that nobody has declared dead yet. Who is at one of them already will do it.
-SELECT id, name FROM holdfast_instances
- WHERE state IN ('alive', 'draining')
-   AND expires_at <= coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AND id <> :id
+SELECT id, name FROM holdfast_instances WHERE state IN ('alive', 'draining') AND expires_at <= :clock AND id <> :id
  ORDER BY expires_at, id LIMIT :limit FOR UPDATE SKIP LOCKED;
-
--- name: declare_dead
-UPDATE holdfast_instances SET state = 'dead' WHERE id = :id;
 
 -- name: note_instance
 INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner)
 SELECT :key::text, coalesce(max(number), 0) + 1, :kind::text, :at::bigint, 0, :owner::text
   FROM holdfast_history WHERE lock_key = :key;
-
--- name: uncount_events
--- In case there is a lock of that name as well: the number of its last event is to be looked up.
-UPDATE holdfast_locks SET events = NULL WHERE lock_key = :key;
 
 -- name: count_living
 SELECT count(*) FROM holdfast_instances WHERE state = 'alive' AND expires_at > :now;
@@ -596,9 +457,7 @@ SELECT i.id, i.name, i.host, i.pid, i.version, i.state, i.capacity,
 -- name: wanting
 -- Who wants work of a type, and has waited longest. Of all that are alive: they are few, and claims write them often.
 SELECT id, address FROM holdfast_instances
- WHERE state = 'alive' AND expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-   AND strpos(wants, :wanted) > 0
- ORDER BY asked_at, id LIMIT :limit;
+ WHERE state = 'alive' AND expires_at > :clock AND strpos(wants, :wanted) > 0 ORDER BY asked_at, id LIMIT :limit;
 
 -- name: delete_instances
 -- Whatever their state: who was to be heard of until then is gone.
@@ -612,34 +471,20 @@ RETURNING 1;
 SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
   FROM holdfast_work WHERE work_key = :key FOR UPDATE;
 
--- name: read_work
-SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work WHERE work_key = :key;
-
 -- name: new_work
 -- A row to be locked, for work that nobody has offered.
 INSERT INTO holdfast_work (work_key, type, state, due_at, data, text, max_tries, offered_at)
 SELECT :key::text, :type::text, 'offered', t.now, 'null', '', 0, t.now
-  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
     ON CONFLICT (work_key) DO NOTHING
 RETURNING 1;
-
--- name: write_work
-UPDATE holdfast_work
-   SET type = :type, state = :state, due_at = :due_at, data = :data, text = :text, tries = :tries, max_tries = :max_tries,
-       instance = :instance, attempt = :attempt, token = :token, claim = :claim, offered_at = :offered_at,
-       assigned_at = :assigned_at
- WHERE work_key = :key;
-
--- name: delete_work
-DELETE FROM holdfast_work WHERE work_key = :key;
 
 -- name: offer_works
 -- A row for each that is new: not known, or to be done again. Keys come in their order, so that two who offer the same
 -- do not wait for each other. What is known is looked up first, so that it is not locked.
 INSERT INTO holdfast_work AS w (work_key, type, state, due_at, data, text, max_tries, offered_at)
 SELECT o.key, o.type, 'offered', coalesce(o.at, t.now + o.delay), o.data, '', o.max_tries, t.now
-  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
  CROSS JOIN json_to_recordset(:works::json) AS o(key text, type text, data text, max_tries bigint, delay bigint, at bigint)
   LEFT JOIN LATERAL (SELECT state FROM holdfast_work WHERE work_key = o.key COLLATE "C" OFFSET 0) AS s ON true
  WHERE s.state IS NULL OR (:again::boolean AND s.state IN ('completed', 'failed'))
@@ -647,8 +492,7 @@ SELECT o.key, o.type, 'offered', coalesce(o.at, t.now + o.delay), o.data, '', o.
    SET state = 'offered', due_at = excluded.due_at, data = excluded.data, text = '', tries = 0,
        max_tries = excluded.max_tries, instance = '', attempt = '', token = 0, claim = 0,
        offered_at = excluded.offered_at, assigned_at = NULL
- WHERE :again::boolean AND w.state IN ('completed', 'failed')
-RETURNING work_key, type, due_at <= offered_at;
+ WHERE :again::boolean AND w.state IN ('completed', 'failed') RETURNING work_key, type, due_at <= offered_at;
 
 -- name: work_states
 SELECT w.work_key, w.state
@@ -665,7 +509,7 @@ SELECT w.work_key, w.state
 -- matters. Work that somebody else is at is passed over, and so are locks, as in take_locks. That nothing was claimed
 -- need not reach the disk. Rows to be changed are found by arrays: a join may be planned as a walk through all there are.
 WITH t AS MATERIALIZED (
-    SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now),
+    SELECT :clock AS now),
 k AS MATERIALIZED (
     SELECT type COLLATE "C" AS type, n FROM json_array_elements_text(:types::json) WITH ORDINALITY AS k(type, n)),
 i AS (
@@ -711,8 +555,7 @@ old AS (
        SET token = greatest(l.token + 1, (SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1 AND l.token = 0), t.now),
            owner = :id, attempt = free.attempt, claimed = 1, granted_at = t.now, expires_at = t.now + :ttl::bigint,
            instance = :instance, host = :host, pid = :pid
-      FROM t, free
-     WHERE l.lock_key = free.lock_key AND l.lock_key = ANY (ARRAY (SELECT lock_key FROM free))
+      FROM t, free WHERE l.lock_key = free.lock_key AND l.lock_key = ANY (ARRAY (SELECT lock_key FROM free))
     RETURNING l.lock_key, l.token, l.attempt),
 new AS (
     INSERT INTO holdfast_locks AS l (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
@@ -727,8 +570,7 @@ taken AS (
     UPDATE holdfast_work AS w
        SET state = 'assigned', instance = :id, claim = :number, tries = w.tries + 1,
            attempt = g.attempt, token = g.token, assigned_at = t.now, due_at = t.now + :ttl::bigint
-      FROM t, granted AS g
-     WHERE w.work_key = g.lock_key AND w.work_key = ANY (ARRAY (SELECT lock_key FROM granted))
+      FROM t, granted AS g WHERE w.work_key = g.lock_key AND w.work_key = ANY (ARRAY (SELECT lock_key FROM granted))
     RETURNING w.work_key, w.attempt, w.token, w.data, w.tries)
 SELECT t.now, i.had, i.capacity, works.work_key, taken.attempt, taken.token, taken.data, taken.tries,
        CASE WHEN works.work_key IS NULL THEN set_config('synchronous_commit', 'off', true) END
@@ -744,7 +586,7 @@ UPDATE holdfast_instances SET wants = :wants
 -- them is passed over.
 SELECT w.work_key, w.type, w.state, w.due_at, w.data, w.text, w.tries, w.max_tries, w.instance, w.attempt, w.token, w.claim, w.offered_at, w.assigned_at,
        l.attempt, l.expires_at, l.holds, l.waiters, l.notes IS NULL, t.now
-  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
  CROSS JOIN json_array_elements_text(:types::json) WITH ORDINALITY AS k(type, n)
  CROSS JOIN LATERAL (SELECT * FROM holdfast_work
                       WHERE state = 'assigned' AND type = k.type COLLATE "C" AND due_at <= t.now
@@ -764,7 +606,7 @@ UPDATE holdfast_work AS w SET due_at = m.due
 -- Work that is offered and due, of each type up to a limit, and whether its lock seems to be free. Whoever else is at
 -- one of them is passed over.
 SELECT w.work_key, w.due_at, l.free IS NOT FALSE, t.now
-  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
  CROSS JOIN json_array_elements_text(:types::json) WITH ORDINALITY AS k(type, n)
  CROSS JOIN LATERAL (SELECT work_key, due_at FROM holdfast_work
                       WHERE state = 'offered' AND type = k.type COLLATE "C" AND due_at <= t.now
@@ -789,7 +631,7 @@ SELECT l.lock_key, l.lock_key IN (SELECT lock_key FROM mine)
 -- pins. Of the others nothing is to be seen behind it. FOR UPDATE locks the rows as they are now, so what is asked of
 -- them here is true of them when they are written.
 WITH t AS MATERIALIZED (
-    SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now),
+    SELECT :clock AS now),
 works AS MATERIALIZED (
     SELECT k.key, k.attempt, l.known
       FROM json_to_recordset(:works::json) AS k(key text, attempt text)
@@ -825,14 +667,13 @@ WITH granted AS MATERIALIZED (
 UPDATE holdfast_work AS w
    SET state = 'assigned', instance = :id, claim = :number, tries = w.tries + 1,
        attempt = g.attempt, token = g.token, assigned_at = g.granted_at, due_at = g.expires_at
-  FROM granted AS g
- WHERE w.work_key = g.lock_key AND w.work_key = ANY (ARRAY (SELECT lock_key FROM granted))
+  FROM granted AS g WHERE w.work_key = g.lock_key AND w.work_key = ANY (ARRAY (SELECT lock_key FROM granted))
 RETURNING w.work_key, w.attempt, w.token, w.data, w.tries, w.assigned_at, w.due_at;
 
 -- name: claimed_before
 -- What an instance still has of an earlier claim.
 SELECT w.work_key, w.attempt, w.token, w.data, w.tries, coalesce(h.expires_at, l.expires_at), t.now
-  FROM (SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
  CROSS JOIN holdfast_work AS w
  CROSS JOIN LATERAL (SELECT * FROM holdfast_locks WHERE lock_key = w.work_key OFFSET 0) AS l
   LEFT JOIN LATERAL (SELECT attempt, expires_at FROM holdfast_holds
@@ -846,7 +687,7 @@ SELECT work_key, attempt FROM holdfast_work WHERE instance = :id AND state = 'as
 
 -- name: next_due
 -- When the first of these types can be claimed, and when the first is to be looked at.
-SELECT coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+SELECT :clock,
        (SELECT min((SELECT due_at FROM holdfast_work WHERE state = 'offered' AND type = k.type COLLATE "C"
                        AND coalesce(state, '') <> 'completed' ORDER BY due_at LIMIT 1))
           FROM json_array_elements_text(:types::json) AS k(type)),
@@ -891,8 +732,7 @@ SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, at
 -- name: count_work
 -- Reads all that is not completed, and of that only the index.
 SELECT type, count(*) FILTER (WHERE state = 'offered'), count(*) FILTER (WHERE state = 'assigned'),
-       count(*) FILTER (WHERE state = 'failed'), min(due_at) FILTER (WHERE state = 'offered'),
-       coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+       count(*) FILTER (WHERE state = 'failed'), min(due_at) FILTER (WHERE state = 'offered'), :clock
   FROM holdfast_work WHERE state IN ('offered', 'assigned', 'failed') AND coalesce(state, '') <> 'completed'
  GROUP BY type ORDER BY type;
 
@@ -904,8 +744,4 @@ DELETE FROM holdfast_work
 RETURNING 1;
 
 -- name: count_held
-SELECT count(*) FROM holdfast_locks
- WHERE coalesce(owner, '') <> '' AND expires_at > coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
-
--- name: schema_version
-SELECT version FROM holdfast_meta WHERE id = 1;
+SELECT count(*) FROM holdfast_locks WHERE coalesce(owner, '') <> '' AND expires_at > :clock;

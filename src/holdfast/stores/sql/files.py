@@ -5,17 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_SHORTHAND = re.compile(r"^-- (:[a-z]+) = (.+)$", re.MULTILINE)
 _SCHEMA = re.compile(r"^(\d{3})_\w+\.sql$")
+
+SHARED = "holdfast.stores.sql"  # has the statements that are the same in several databases
 
 
 class Statements:
-    """The statements of one store, as attributes."""
+    """The statements of some packages, as attributes; of two with one name the last counts.
 
-    def __init__(self, package: str, file: str = "statements.sql") -> None:
-        text = files(package).joinpath(file).read_text("utf-8")
+    A file may define shorthands in comments before its first statement, ``-- :clock = coalesce(:now, …)``.
+    Each is replaced by what it stands for, so that an expression is said once for all statements.
+    """
+
+    def __init__(self, *packages: str) -> None:
+        texts = [files(package).joinpath("statements.sql").read_text("utf-8") for package in packages]
+        text = _written_out("\n".join(texts))
         found = list(_NAME.finditer(text))
         ends = [match.start() for match in found[1:]] + [len(text)]
         self._by_name = {
@@ -37,13 +44,17 @@ class Statements:
 
 def schema_versions(package: str) -> list[tuple[int, str]]:
     """Return (version, script) of every step of a store's schema, in order."""
-    folder: Traversable = files(package).joinpath("schema")
-    steps = [
-        (int(match[1]), entry.read_text("utf-8"))
-        for entry in folder.iterdir()
-        if (match := _SCHEMA.match(entry.name))
-    ]
-    return sorted(steps)
+    entries = files(package).joinpath("schema").iterdir()
+    found = [(match, entry) for entry in entries if (match := _SCHEMA.match(entry.name))]
+    return sorted((int(match[1]), entry.read_text("utf-8")) for match, entry in found)
+
+
+def _written_out(text: str) -> str:
+    """Put in what the shorthands of a file stand for."""
+    for match in _SHORTHAND.finditer(text):
+        meaning = match[2].replace("\\", "\\\\")
+        text = re.sub(rf"(?<![:\w]){match[1]}\b(?! =)", meaning, text)
+    return text
 
 
 def _bare(text: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from typing import Any
 from urllib.parse import unquote
 
 from holdfast.core.data import data
@@ -16,14 +18,12 @@ _NAME = re.compile(r"^[a-z_][a-z0-9_]{0,39}$")
 
 @data
 class ServerOptions:
-    """How to use a server. All can be given in the url, behind ``?``."""
+    """How to use a server. All can be given in the url, after ``?``."""
 
     pool_size: int = 8  # connections at most, and one to listen
     request_timeout: float = 10.0  # how long an answer may take before the connection is given up
     prefix: str = "holdfast_"  # of the tables' names
-    schema: str | None = (
-        None  # where the tables are, in PostgreSQL's sense; by default the search path decides
-    )
+    schema: str | None = None  # in PostgreSQL's sense: where the tables are; by default, the search path's
     listen: str | None = None  # another url to listen at, past a pooler
     signals: bool = True
     # On: a pooler in transaction mode is in between, so nothing may be kept in a session. Off: whatever is in
@@ -40,9 +40,7 @@ def split_url(url: str) -> tuple[str, ServerOptions]:
     """
     address, _, query = url.partition("?")
     given = [(part.partition("=")[0], part) for part in query.split("&") if part]
-    ours = {
-        name: unquote(part.partition("=")[2]) for name, part in given if name in ServerOptions.__match_args__
-    }
+    ours = {name: unquote(part.partition("=")[2]) for name, part in given if name in _READ}
     rest = "&".join(part for name, part in given if name not in ours)
     if [name for name, _ in given].count("host") > 1:  # libpq would take the last one, and say nothing
         raise SettingsError(
@@ -50,16 +48,7 @@ def split_url(url: str) -> tuple[str, ServerOptions]:
             " postgresql://app@one:5432,two:5432/app"
         )
     try:
-        options = ServerOptions(
-            pool_size=_whole(ours.get("pool_size", "8")),
-            request_timeout=_seconds(ours.get("request_timeout", "10")),
-            prefix=_name(ours.get("prefix", "holdfast_")),
-            schema=_name(ours["schema"]) if "schema" in ours else None,
-            listen=address_of(ours.get("listen")),
-            signals=YES[ours.get("signals", "on").lower()],
-            pooler=YES[ours["pooler"].lower()] if "pooler" in ours else None,
-            apply_schema=YES[ours.get("apply_schema", "off").lower()],
-        )
+        options = ServerOptions(**{name: read(ours[name]) for name, read in _READ.items() if name in ours})
     except (ValueError, KeyError) as error:
         raise SettingsError(f"an option in the url is no good: {error}") from error
     return f"{address}?{rest}" if rest else address, options
@@ -82,3 +71,19 @@ def _name(text: str) -> str:
     if not _NAME.match(text):
         raise ValueError(f"{text!r} is no name: use up to 40 lower-case letters, digits and underscores")
     return text
+
+
+def _yes(text: str) -> bool:
+    return YES[text.lower()]
+
+
+_READ: dict[str, Callable[[str], Any]] = {
+    "pool_size": _whole,
+    "request_timeout": _seconds,
+    "prefix": _name,
+    "schema": _name,
+    "listen": address_of,
+    "signals": _yes,
+    "pooler": _yes,
+    "apply_schema": _yes,
+}

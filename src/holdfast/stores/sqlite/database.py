@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from holdfast import errors
 from holdfast.stores.base import failure
-from holdfast.stores.sql import Statements, schema_versions
-from holdfast.stores.sql.run import Row, Soon
+from holdfast.stores.sql.files import SHARED, Statements, schema_versions
+from holdfast.stores.sql.rules.columns import KeyRead, Row
+from holdfast.stores.sql.rules.run import Post, Soon, Statement, read_lock
 from holdfast.stores.sqlite import lockers
 from holdfast.stores.sqlite.samefile import Beside, SameFile
 
@@ -24,7 +25,7 @@ T = TypeVar("T")
 PACKAGE = "holdfast.stores.sqlite"
 MIN_VERSION = (3, 35, 0)  # RETURNING
 
-SQL = Statements(PACKAGE)
+SQL = Statements(SHARED, PACKAGE)
 SCHEMA = schema_versions(PACKAGE)
 VERSION = SCHEMA[-1][0]
 
@@ -65,39 +66,35 @@ _ERRORS: dict[int, tuple[type[errors.StoreError], str]] = {
 }
 
 
-class Run:
-    """Runs named statements, inside a transaction or each by itself."""
+class Transaction:
+    """Runs named statements inside a transaction."""
 
-    def __init__(self, fetch: Callable[[str, dict[str, Any]], list[Row]]) -> None:
-        self._fetch = fetch
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
 
     def __call__(self, name: str, /, **parameters: Any) -> list[Row]:
         """Run one statement, and return its rows."""
-        return self._fetch(SQL[name], parameters)
+        return self.connection.execute(SQL[name], parameters).fetchall()
 
     def later(self, name: str, /, **parameters: Any) -> None:
         """Run one statement: there are no round trips to save."""
-        self._fetch(SQL[name], parameters)
+        self(name, **parameters)
 
     def soon(self, name: str, /, **parameters: Any) -> Soon:
         """Run one statement, and keep its rows."""
-        return Soon(self._fetch(SQL[name], parameters))
+        return Soon(self(name, **parameters))
 
-    def lock(self, key: str, attempt: str, now: int | None) -> Row:
+    def lock(self, key: str, attempt: str, now: int | None) -> KeyRead:
         """Read a key: whoever is in a transaction here is the only writer."""
-        return self._fetch(SQL.read_lock, {"key": key, "attempt": attempt, "now": now})[0]
-
-
-class Transaction(Run):
-    """Runs statements inside a transaction."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        super().__init__(lambda statement, parameters: connection.execute(statement, parameters).fetchall())
+        return read_lock(self, key, attempt, now)
 
     def many(self, name: str, parameters: Iterable[dict[str, Any]]) -> int:
         """Run one statement for each set of parameters, and return how many rows they changed."""
-        return self._connection.executemany(SQL[name], parameters).rowcount
+        return self.connection.executemany(SQL[name], parameters).rowcount
+
+    def commit(self, signals: Post, *, lazily: bool = False, read: Statement | None = None) -> list[Row]:
+        """Leave the commit to `Database`, and read at once: nobody else can commit in between."""
+        return [] if read is None else self(read[0], **read[1])
 
 
 class Database:
@@ -159,13 +156,13 @@ class Database:
             self.check()
         return rows
 
-    def read(self, work: Callable[[Run], T]) -> T:
+    def read(self, work: Callable[[Transaction], T]) -> T:
         """Have *work* read everything as of one moment. In the write-ahead log that waits for no writer."""
         result = self.in_turn(lambda: self._read(work))
         self.check()
         return result
 
-    def _read(self, work: Callable[[Run], T]) -> T:
+    def _read(self, work: Callable[[Transaction], T]) -> T:
         connection = self._connected()
         try:
             connection.execute("BEGIN")
@@ -204,31 +201,37 @@ class Database:
         else:
             self.file.look()
 
+    def at_once(self, work: Callable[[], T]) -> T:
+        """Do *work* in one transaction, however many it has. If it fails, all of it is undone."""
+
+        def whole(_: Transaction) -> T:
+            self.grouped = self._saved = True  # with the whole: so it needs no savepoint
+            return work()
+
+        return self._transact_whole(whole)
+
     def group(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
         """Do all *works* in one transaction, and return what each returns, or how it failed.
 
         One that fails is undone alone: by its savepoint, which it has from its first transaction on. What is
         one statement needs none. If nothing can be kept, or nobody knows, all have failed.
         """
-        self.grouped = False
+
+        def whole(run: Transaction) -> list[Any]:
+            self.grouped = True
+            return [self._do_in_group(run.connection, work) for work in works]
+
         try:
-            connection = self._connected()
-            try:
-                self._begin(connection)
-                self.grouped = True
-                results = [self._do_in_group(connection, work) for work in works]
-                connection.execute(SQL.commit)
-            except BaseException:
-                self._roll_back(connection)
-                raise
-            finally:
-                self.grouped = False
-            self.check()
-        except sqlite3.Error as error:
-            return [self.translate(error) for _ in works]
+            return self._transact_whole(whole)
         except errors.StoreError as error:
             return [type(error)(*error.args) for _ in works]
-        return results
+
+    def _transact_whole(self, whole: Callable[[Transaction], T]) -> T:
+        self.grouped = False
+        try:
+            return self.transact(whole)
+        finally:
+            self.grouped = False
 
     def _do_in_group(self, connection: sqlite3.Connection, work: Callable[[], Any]) -> Any:
         self._saved = False
@@ -275,10 +278,8 @@ class Database:
         if self._connection is None:
             self.open()
             assert self._connection is not None
-        elif (
-            not self.grouped and self._connection.in_transaction
-        ):  # an interrupt hit us in the middle of rolling back
-            self._roll_back(self._connection)
+        elif not self.grouped and self._connection.in_transaction:
+            self._roll_back(self._connection)  # an interrupt hit us in the middle of rolling back
         return self._connection
 
     def _begin(self, connection: sqlite3.Connection, within: float | None = None) -> None:
@@ -297,7 +298,7 @@ class Database:
 
     def in_turn(self, call: Callable[[], T], within: float | None = None) -> T:
         """Do it as soon as no other connection is writing."""
-        deadline = time.monotonic() + self._busy_timeout if within is None else time.monotonic() + within
+        deadline = time.monotonic() + (self._busy_timeout if within is None else within)
         pause = TURN
         for tries in itertools.count(1):
             try:
@@ -335,10 +336,8 @@ class Database:
 
     def _version(self, connection: sqlite3.Connection) -> int:
         """Return the version of the tables; 0 if there are none yet."""
-        there = connection.execute(
-            "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'holdfast_meta'"
-        ).fetchone()
-        if there is None:
+        meta = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'holdfast_meta'"
+        if connection.execute(meta).fetchone() is None:
             return 0
         rows = connection.execute(SQL.schema_version).fetchall()
         version = rows[0][0] if rows else None

@@ -1,10 +1,10 @@
 """Whether the path still leads to the file that we opened.
 
 SQLite goes on in a file that was moved away, deleted or replaced, and so would we: with locks that nobody
-else sees, while others take the same ones in the file that is at the path now. So we look behind a request,
+else sees, while others take the same ones in the file that is at the path now. So we look after a request,
 before it is answered: what was granted in another file than the path's is told to nobody.
 
-Not behind every request, if they come fast: a look costs a sixth of what a pair does. Whoever was granted a
+Not after every request, if they come fast: a look costs a sixth of what a pair does. Whoever was granted a
 lock just before the file went away believes in it for a while. To be some milliseconds late makes those few
 more, and nothing worse.
 

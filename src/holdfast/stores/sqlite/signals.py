@@ -12,38 +12,34 @@ import errno
 import os
 import socket
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
 from holdfast.core.requests import Signal, SignalKind
-from holdfast.masking import block_signals
-from holdfast.stores.base import Listener
+from holdfast.signal_mask import block_signals
+from holdfast.stores.signals import Signals
 
 SUPPORTED = hasattr(socket, "AF_UNIX")
 LONGEST_ADDRESS = 100  # the kernel's limit is 108 bytes on Linux, 104 on macOS
 STOP = b""
 
 
-class Doorbells:
+class Doorbells(Signals):
     """Rings other clients of the file, and listens for our own bell once somebody holds or waits."""
 
     def __init__(self, file: Path, instance: str) -> None:
         self._file = file
         self._directory = file.with_name(f"{file.name}-bells")
         self._room = LONGEST_ADDRESS - len(os.fsencode(self._directory)) - 1  # for the name of a bell
-        self._instance = instance
-        self._listener: Listener | None = None
+        self.instance = instance
         self._mutex = threading.Lock()
         self._ringer: socket.socket | None = None
         self._bell: socket.socket | None = None
         self._folder_fd: int | None = None
 
-    def listen(self, listener: Listener) -> None:
-        """Deliver signals to *listener* from now on; the bell itself is hung up when needed."""
-        self._listener = listener
-
-    def hang_up_bell(self) -> None:
+    def be_reachable(self) -> None:
         """Make sure that we can be woken. Called before a ticket of ours is committed, and by the keeper."""
         if self._bell is not None or self._listener is None or not SUPPORTED:
             return
@@ -53,25 +49,29 @@ class Doorbells:
             bell = None
             try:
                 self._directory.mkdir(exist_ok=True)
-                address = self._address(self._instance)
+                address = self._address(self.instance)
                 bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 bell.bind(address)
                 Path(address).chmod(self._file.stat().st_mode & 0o777)  # whoever may write may ring
                 self._bell = bell
-                thread = threading.Thread(
+                threading.Thread(
                     target=self._answer, args=(bell,), name="holdfast-doorbell", daemon=True
-                )
-                thread.start()
+                ).start()
             except (OSError, RuntimeError):  # no bell: heartbeats will have to do
                 self._bell = None
                 if bell is not None:
                     bell.close()
-                    self._remove(self._instance)
+                    self._remove(self.instance)
+
+    def tell(self, signals: Iterable[tuple[str, Signal]]) -> None:
+        """Ring all who are concerned."""
+        for instance, signal in signals:
+            self.ring(instance, signal)
 
     def ring(self, instance: str, signal: Signal) -> None:
         """Tell a client something. Never fails, never waits."""
-        if instance == self._instance:
-            self._deliver(signal)
+        if instance == self.instance:
+            self.deliver(signal)
             return
         if not SUPPORTED or not instance:
             return
@@ -88,7 +88,7 @@ class Doorbells:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe, suppress(OSError):
             for name in os.listdir(self._directory)[:limit]:
-                if name != self._instance:
+                if name != self.instance:
                     try:
                         probe.connect(self._address(name))
                     except ConnectionRefusedError:
@@ -103,7 +103,7 @@ class Doorbells:
                 inherited.close()
         self._bell = self._ringer = None
         self._mutex = threading.Lock()
-        self._instance = instance
+        self.instance = instance
 
     def close(self) -> None:
         """Take our bell down."""
@@ -113,8 +113,8 @@ class Doorbells:
                 with suppress(OSError):  # wakes its thread, even where somebody has removed the socket's file
                     bell.shutdown(socket.SHUT_RD)
                 with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stopper:
-                    stopper.sendto(STOP, self._address(self._instance))
-                self._remove(self._instance)
+                    stopper.sendto(STOP, self._address(self.instance))
+                self._remove(self.instance)
             if self._ringer is not None:
                 self._ringer.close()
                 self._ringer = None
@@ -131,7 +131,7 @@ class Doorbells:
                     return
                 with suppress(ValueError):  # somebody else's idea of a signal must not end the thread
                     kind, key, attempt, expires_in, to = message.decode().split("\n")
-                    self._deliver(Signal(cast("SignalKind", kind), key, attempt, float(expires_in), to))
+                    self.deliver(Signal(cast("SignalKind", kind), key, attempt, float(expires_in), to))
 
     def _get_ringer(self) -> socket.socket:
         if self._ringer is None:
@@ -141,10 +141,6 @@ class Doorbells:
                     ringer.setblocking(False)
                     self._ringer = ringer
         return self._ringer
-
-    def _deliver(self, signal: Signal) -> None:
-        if self._listener is not None:
-            self._listener(signal)
 
     def _address(self, instance: str) -> str:
         if len(instance) <= self._room:

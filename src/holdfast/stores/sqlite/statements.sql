@@ -1,9 +1,13 @@
--- Every statement holdfast sends to SQLite. Each can be pasted into a console.
+-- What holdfast sends to SQLite, beside the statements in stores/sql/statements.sql. To paste one into a console,
+-- put in what :clock stands for (below), and values for the other parameters. With that put in, this prints one:
+-- python -m holdfast.stores.sql sqlite acquire
 --
 -- :now is empty in production, and then the database's clock decides; tests pass a time. SQLite evaluates
 -- 'now' after it has the write lock, so a statement that had to wait does not use the time before the wait.
 -- On SQLite a request is one statement, or one BEGIN IMMEDIATE … COMMIT: a read transaction that is upgraded
 -- to write fails at once when somebody wrote meanwhile, whatever the busy timeout.
+--
+-- :clock = coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
 
 -- name: acquire
 -- The fast path: a row when granted, in one statement. It takes only a lock that is free with nobody waiting, or
@@ -15,7 +19,7 @@ INSERT INTO holdfast_locks AS l
 SELECT :key,
        max((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), t.now),
        :owner, :attempt, t.now, t.now + :ttl, :instance, :host, :pid
-  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
  WHERE NOT EXISTS (SELECT 1 FROM holdfast_ended
                     WHERE lock_key = :key AND attempt = :attempt AND until_at > t.now)
     ON CONFLICT (lock_key) DO UPDATE
@@ -27,30 +31,21 @@ SELECT :key,
        instance = excluded.instance, host = excluded.host, pid = excluded.pid
  WHERE CASE WHEN l.owner IS NULL THEN l.waiters = 0 AND l.notes IS NULL AND l.last_attempt IS NOT excluded.attempt
             ELSE l.attempt = excluded.attempt AND l.expires_at > excluded.granted_at AND (l.claimed OR :long) END
-RETURNING token, expires_at - coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER));
+RETURNING token, expires_at - :clock;
 
 -- name: release
 -- The fast path: a row when the only hold was released and nobody waits. A lock with notes is left alone: it may not
 -- be idle before the time until which a result is kept. No row: the slow path.
 UPDATE holdfast_locks
    SET owner = NULL, attempt = NULL, last_attempt = attempt,
-       expires_at = coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+       expires_at = :clock
  WHERE lock_key = :key AND attempt = :attempt AND token = :token
    AND waiters = 0 AND notes IS NULL
-   AND expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+   AND expires_at > :clock
 RETURNING token;
-
--- name: now
-SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER));
 
 -- name: begin
 BEGIN IMMEDIATE;
-
--- name: commit
-COMMIT;
-
--- name: rollback
-ROLLBACK;
 
 -- name: save
 -- In a group of requests, before one that takes several statements: so that it can fail alone.
@@ -69,11 +64,10 @@ SELECT t.now, 0, (SELECT token_floor FROM holdfast_meta WHERE id = 1),
        l.token, l.owner, l.attempt, l.claimed, l.expires_at, l.granted_at, l.instance, l.host, l.pid,
        l.last_attempt, l.holds, l.waiters, l.next_ticket,
        coalesce(l.events, (SELECT max(number) FROM holdfast_history WHERE lock_key = :key), 0), l.notes,
-       e.why, e.broken_by, e.reason,
-       mine.number, mine.owner,
+       e.why, e.broken_by, e.reason, mine.number, mine.owner,
        one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim, one.expires_at, one.terms,
        two.number, two.attempt, two.owner, two.instance, two.host, two.pid, two.claim, two.expires_at, two.terms
-  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
   LEFT JOIN holdfast_locks AS l ON l.lock_key = :key
   LEFT JOIN holdfast_ended AS e ON e.lock_key = :key AND e.attempt = :attempt AND e.until_at > t.now
   LEFT JOIN holdfast_tickets AS mine ON l.waiters > 0 AND mine.lock_key = :key AND mine.attempt = :attempt
@@ -82,28 +76,11 @@ SELECT t.now, 0, (SELECT token_floor FROM holdfast_meta WHERE id = 1),
   LEFT JOIN holdfast_tickets AS two ON l.waiters > 1 AND two.lock_key = :key
         AND two.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key AND number > one.number);
 
--- name: write_lock
-UPDATE holdfast_locks
-   SET token = :token, owner = :owner, attempt = :attempt, claimed = :claimed, expires_at = :expires_at,
-       granted_at = :granted_at, instance = :instance, host = :host, pid = :pid, last_attempt = :last_attempt,
-       holds = :holds, waiters = :waiters, next_ticket = :next_ticket, events = :events, notes = :notes
- WHERE lock_key = :key;
-
 -- name: insert_lock
 INSERT INTO holdfast_locks (lock_key, token, owner, attempt, claimed, expires_at, granted_at, instance, host, pid,
                             last_attempt, holds, waiters, next_ticket, events, notes)
 VALUES (:key, :token, :owner, :attempt, :claimed, :expires_at, :granted_at, :instance, :host, :pid,
         :last_attempt, :holds, :waiters, :next_ticket, :events, :notes);
-
--- name: write_ended
-INSERT INTO holdfast_ended (lock_key, attempt, why, broken_by, reason, until_at)
-VALUES (:key, :attempt, :why, :by, :reason, :until_at)
-    ON CONFLICT (lock_key, attempt) DO UPDATE
-   SET why = excluded.why, broken_by = excluded.broken_by, reason = excluded.reason, until_at = excluded.until_at;
-
--- name: read_holds
-SELECT attempt, expires_at, claimed, owner, token, terms, granted_at, instance, host, pid
-  FROM holdfast_holds WHERE lock_key = :key ORDER BY token, granted_at, attempt;
 
 -- name: read_holds_of
 -- The same of many keys.
@@ -111,53 +88,18 @@ SELECT h.lock_key, h.attempt, h.expires_at, h.claimed, h.owner, h.token, h.terms
   FROM json_each(:keys) AS k CROSS JOIN holdfast_holds AS h ON h.lock_key = k.value
  ORDER BY h.lock_key, h.token, h.granted_at, h.attempt;
 
--- name: write_hold
-INSERT INTO holdfast_holds (lock_key, attempt, owner, token, terms, claimed, expires_at, granted_at, instance, host, pid)
-VALUES (:key, :attempt, :owner, :token, :terms, :claimed, :expires_at, :granted_at, :instance, :host, :pid)
-    ON CONFLICT (lock_key, attempt) DO UPDATE
-   SET terms = excluded.terms, claimed = excluded.claimed, expires_at = excluded.expires_at,
-       instance = excluded.instance, host = excluded.host, pid = excluded.pid;
-
--- name: delete_hold
-DELETE FROM holdfast_holds WHERE lock_key = :key AND attempt = :attempt;
-
--- name: delete_holds
-DELETE FROM holdfast_holds WHERE lock_key = :key;
-
--- name: queue_head
-SELECT number, attempt, owner, instance, host, pid, claim, expires_at, terms
-  FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 2;
-
--- name: queue
-INSERT INTO holdfast_tickets
-       (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at, terms)
-VALUES (:key, :number, :attempt, :owner, :instance, :host, :pid, :claim, :queued_at, :expires_at, :terms);
-
--- name: delete_ticket
-DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = :number;
-
--- name: find_ticket
-SELECT instance, terms FROM holdfast_tickets WHERE lock_key = :key AND attempt = :attempt;
-
--- name: all_tickets
-SELECT number, attempt, instance, terms FROM holdfast_tickets WHERE lock_key = :key ORDER BY number;
-
 -- name: live_instances
 -- Who has waited longest is told first.
-SELECT instance, count(*) FROM holdfast_tickets
- WHERE lock_key = :key AND expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+SELECT instance, count(*) FROM holdfast_tickets WHERE lock_key = :key AND expires_at > :clock
  GROUP BY instance ORDER BY min(number);
 
 -- name: end_tickets
 -- Those who wait are told the same, all at once.
 INSERT INTO holdfast_ended (lock_key, attempt, why, broken_by, reason, until_at)
 SELECT lock_key, attempt, :why, NULL, :reason, :until_at
-  FROM holdfast_tickets WHERE lock_key = :key AND expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+  FROM holdfast_tickets WHERE lock_key = :key AND expires_at > :clock
     ON CONFLICT (lock_key, attempt) DO UPDATE
    SET why = excluded.why, broken_by = excluded.broken_by, reason = excluded.reason, until_at = excluded.until_at;
-
--- name: delete_tickets
-DELETE FROM holdfast_tickets WHERE lock_key = :key;
 
 -- name: write_outcome
 INSERT INTO holdfast_outcomes (lock_key, token, succeeded, text, until_at)
@@ -168,12 +110,6 @@ VALUES (:key, :token, :succeeded, :text, :until_at)
 -- name: end_outcome
 -- It is told to nobody but those who waited for it.
 UPDATE holdfast_outcomes SET until_at = min(until_at, :until_at) WHERE lock_key = :key AND token = :token;
-
--- name: read_outcome
-SELECT succeeded, text FROM holdfast_outcomes WHERE lock_key = :key AND token = :token;
-
--- name: tickets_before
-SELECT count(*) FROM holdfast_tickets WHERE lock_key = :key AND number < :number;
 
 -- name: renew_lease
 -- Run for each lease of a batch, in one transaction: SQLite has no round trips to save, and a join with a list of
@@ -194,13 +130,14 @@ UPDATE holdfast_tickets SET expires_at = max(expires_at, :expires_at)
  WHERE lock_key = :key AND attempt = :attempt;
 
 -- name: waited_for
--- A lock and the ticket at its head: what has to be settled, and what its waiters want to know.
-SELECT l.expires_at, l.holds, t.attempt, t.expires_at, l.notes
-  FROM holdfast_locks AS l
+-- Locks and the tickets at their heads: what has to be settled, and what their waiters want to know. CROSS JOIN:
+-- each key is looked up, whatever the planner makes of the list.
+SELECT l.lock_key, :clock, l.owner, l.expires_at, l.holds, t.attempt, t.expires_at, l.notes
+  FROM json_each(:keys) AS k
+ CROSS JOIN holdfast_locks AS l ON l.lock_key = k.value
   LEFT JOIN holdfast_tickets AS t
          ON t.lock_key = l.lock_key
-        AND t.number = (SELECT min(number) FROM holdfast_tickets AS h WHERE h.lock_key = l.lock_key)
- WHERE l.lock_key = :key;
+        AND t.number = (SELECT min(number) FROM holdfast_tickets AS h WHERE h.lock_key = l.lock_key);
 
 -- name: lock_row
 -- In a caller's transaction: become the writer, whatever it has done so far.
@@ -220,15 +157,9 @@ UPDATE holdfast_locks SET token = token WHERE lock_key = :key AND token = :token
 -- name: fence_seen
 SELECT 1 FROM holdfast_locks WHERE lock_key = :key AND token = :token;
 
--- name: store_id
-SELECT store_id FROM holdfast_meta WHERE id = 1;
-
 -- name: inspect
 SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters, notes
   FROM holdfast_locks WHERE lock_key = :key;
-
--- name: waiters
-SELECT owner, host, pid, queued_at FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT :limit;
 
 -- name: list
 -- :from_key is the later of the prefix and the key to go on after. :to_key ends the prefix, if anything does; an empty
@@ -247,8 +178,7 @@ SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds
 -- their holds. Both come in the order of the keys, and are merged.
 SELECT l.lock_key, l.token, l.owner, l.claimed, l.expires_at, l.granted_at, l.host, l.pid, l.holds, l.waiters, l.notes
   FROM holdfast_locks AS l INDEXED BY holdfast_locks_by_owner
- WHERE l.owner = :owner
-   AND l.lock_key >= :from_key AND l.lock_key < coalesce(:to_key, x'') AND +l.lock_key > :after
+ WHERE l.owner = :owner AND l.lock_key >= :from_key AND l.lock_key < coalesce(:to_key, x'') AND +l.lock_key > :after
    AND (l.attempt IS NOT NULL OR l.holds > 0 OR l.expires_at > :now)
    AND CASE :state WHEN 'held' THEN l.expires_at > :now
                    WHEN 'expired' THEN l.expires_at <= :now
@@ -267,14 +197,6 @@ SELECT h.lock_key, l.token, l.owner, l.claimed, l.expires_at, l.granted_at, l.ho
                    ELSE 1 END
  ORDER BY 1 LIMIT :limit;
 
--- name: write_event
-INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner, caused_by, reason)
-VALUES (:key, :number, :kind, :at, :token, :owner, :by, :reason);
-
--- name: history
-SELECT number, kind, at, token, owner, caused_by, reason, feed
-  FROM holdfast_history WHERE lock_key = :key ORDER BY number DESC LIMIT :limit;
-
 -- name: sweep_expired
 SELECT lock_key FROM holdfast_locks INDEXED BY holdfast_locks_by_expiry
  WHERE owner IS NOT NULL AND expires_at <= :now ORDER BY expires_at LIMIT :limit;
@@ -283,35 +205,32 @@ SELECT lock_key FROM holdfast_locks INDEXED BY holdfast_locks_by_expiry
 SELECT lock_key, token, owner IS NULL AND expires_at <= :idle_since, waiters
   FROM holdfast_locks WHERE lock_key > :after ORDER BY lock_key LIMIT :limit;
 
--- name: dead_tickets
-SELECT number FROM holdfast_tickets WHERE lock_key = :key AND expires_at <= :now ORDER BY number LIMIT :limit;
-
 -- name: raise_floor
 UPDATE holdfast_meta SET token_floor = max(token_floor, :token) WHERE id = 1;
 
--- name: delete_lock
-DELETE FROM holdfast_locks WHERE lock_key = :key AND owner IS NULL AND waiters = 0;
-
--- name: ended_before
-SELECT lock_key, attempt FROM holdfast_ended INDEXED BY holdfast_ended_by_time
- WHERE until_at <= :now ORDER BY until_at LIMIT :limit;
+-- name: delete_idle
+DELETE FROM holdfast_locks
+ WHERE lock_key IN (SELECT value FROM json_each(:keys))
+   AND owner IS NULL AND waiters = 0 AND expires_at <= :idle_since
+RETURNING 1;
 
 -- name: delete_ended
-DELETE FROM holdfast_ended WHERE lock_key = :key AND attempt = :attempt;
+DELETE FROM holdfast_ended
+ WHERE (lock_key, attempt) IN (SELECT lock_key, attempt FROM holdfast_ended INDEXED BY holdfast_ended_by_time
+                                WHERE until_at <= :now ORDER BY until_at LIMIT :limit)
+RETURNING 1;
 
--- name: history_before
-SELECT lock_key, number FROM holdfast_history INDEXED BY holdfast_history_by_time
- WHERE at <= :before ORDER BY at LIMIT :limit;
+-- name: delete_outcomes
+DELETE FROM holdfast_outcomes
+ WHERE (lock_key, token) IN (SELECT lock_key, token FROM holdfast_outcomes INDEXED BY holdfast_outcomes_by_time
+                              WHERE until_at <= :now ORDER BY until_at LIMIT :limit)
+RETURNING 1;
 
--- name: outcomes_before
-SELECT lock_key, token FROM holdfast_outcomes INDEXED BY holdfast_outcomes_by_time
- WHERE until_at <= :now ORDER BY until_at LIMIT :limit;
-
--- name: delete_outcome
-DELETE FROM holdfast_outcomes WHERE lock_key = :key AND token = :token;
-
--- name: delete_event
-DELETE FROM holdfast_history WHERE lock_key = :key AND number = :number;
+-- name: delete_history
+DELETE FROM holdfast_history
+ WHERE (lock_key, number) IN (SELECT lock_key, number FROM holdfast_history INDEXED BY holdfast_history_by_time
+                               WHERE at <= :before ORDER BY at LIMIT :limit)
+RETURNING 1;
 
 -- name: is_waited_for
 -- A row if an owner has something that somebody waits for: only then may its own waiting close a circle.
@@ -330,11 +249,11 @@ SELECT DISTINCT t.lock_key
 -- name: holds_at
 SELECT l.lock_key, l.owner, l.attempt, NULL, l.token
   FROM json_each(:keys) AS k CROSS JOIN holdfast_locks AS l ON l.lock_key = k.value
- WHERE l.holds = 0 AND l.owner IS NOT NULL AND l.attempt IS NOT NULL AND l.expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+ WHERE l.holds = 0 AND l.owner IS NOT NULL AND l.attempt IS NOT NULL AND l.expires_at > :clock
  UNION ALL
 SELECT h.lock_key, h.owner, h.attempt, h.terms, h.token
   FROM json_each(:keys) AS k CROSS JOIN holdfast_holds AS h ON h.lock_key = k.value
- WHERE h.expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER));
+ WHERE h.expires_at > :clock;
 
 -- name: notes_at
 SELECT l.lock_key, l.notes FROM json_each(:keys) AS k CROSS JOIN holdfast_locks AS l ON l.lock_key = k.value;
@@ -342,47 +261,27 @@ SELECT l.lock_key, l.notes FROM json_each(:keys) AS k CROSS JOIN holdfast_locks 
 -- name: tickets_at
 SELECT t.lock_key, t.owner, t.attempt, t.terms, t.queued_at, t.host, t.pid
   FROM json_each(:keys) AS k CROSS JOIN holdfast_tickets AS t ON t.lock_key = k.value
- WHERE t.expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
- ORDER BY t.lock_key, t.number;
+ WHERE t.expires_at > :clock ORDER BY t.lock_key, t.number;
 
 -- name: feed_lock
 -- Whoever is in a transaction that began as a writer is alone.
-SELECT last FROM holdfast_feed WHERE id = 1;
-
--- name: feed_last
 SELECT last FROM holdfast_feed WHERE id = 1;
 
 -- name: feed_new
 SELECT lock_key, number, at FROM holdfast_history INDEXED BY holdfast_history_unplaced
  WHERE feed IS NULL ORDER BY at, lock_key, number LIMIT :limit;
 
--- name: feed_place
-UPDATE holdfast_history SET feed = :feed WHERE lock_key = :key AND number = :number AND at = :at;
-
--- name: feed_end
-UPDATE holdfast_feed SET last = :last WHERE id = 1;
-
 -- name: feed_read
 SELECT feed, lock_key, number, kind, at, token, owner, caused_by, reason
-  FROM holdfast_history INDEXED BY holdfast_history_by_feed
- WHERE feed > :after ORDER BY feed LIMIT :limit;
+  FROM holdfast_history INDEXED BY holdfast_history_by_feed WHERE feed > :after ORDER BY feed LIMIT :limit;
 
 -- name: grant_access
 -- What was granted under that id before stays as it is, and is the answer.
 INSERT INTO holdfast_access (id, name, digest, rights, created_at, expires_at)
 SELECT :id, :name, :digest, :rights, t.now, t.now + :ttl
-  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
- WHERE true
+  FROM (SELECT :clock AS now) AS t WHERE true
     ON CONFLICT (id) DO UPDATE SET id = excluded.id
 RETURNING id, name, digest, rights, created_at, expires_at;
-
--- name: revoke_access
-DELETE FROM holdfast_access WHERE id = :id RETURNING id, name, digest, rights, created_at, expires_at;
-
--- name: list_access
-SELECT id, name, digest, rights, created_at, expires_at FROM holdfast_access
- WHERE expires_at IS NULL OR expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
- ORDER BY id;
 
 -- name: delete_access
 DELETE FROM holdfast_access
@@ -397,41 +296,25 @@ SELECT 1 FROM holdfast_instances WHERE id = :id;
 -- Always one row: the time, the instance if there is one, and how much work it has.
 SELECT t.now, i.state, i.name, i.capacity, i.expires_at, i.beat_at, i.address, i.host, i.pid, i.claims, i.asked_at, i.wants,
        (SELECT count(*) FROM holdfast_work INDEXED BY holdfast_work_by_instance WHERE instance = :id AND state = 'assigned')
-  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
   LEFT JOIN holdfast_instances AS i ON i.id = :id;
 
 -- name: insert_instance
 INSERT INTO holdfast_instances
        (id, name, host, pid, address, version, capacity, state, joined_at, beat_at, asked_at, expires_at)
 SELECT :id, :name, :host, :pid, :address, :version, :capacity, 'alive', t.now, t.now, t.now, t.now + :ttl
-  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
- WHERE true
+  FROM (SELECT :clock AS now) AS t WHERE true
     ON CONFLICT (id) DO NOTHING
 RETURNING 1;
-
--- name: write_instance
-UPDATE holdfast_instances
-   SET state = :state, expires_at = :expires_at, beat_at = :beat_at, address = :address, host = :host, pid = :pid,
-       claims = :claims, load = :load, asked_at = :asked_at, wants = :wants
- WHERE id = :id;
 
 -- name: dead_instances
 -- Others that nobody has declared dead yet.
 SELECT id, name FROM holdfast_instances INDEXED BY holdfast_instances_by_state
- WHERE state IN ('alive', 'draining') AND expires_at <= coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
-   AND id <> :id
- ORDER BY expires_at, id LIMIT :limit;
-
--- name: declare_dead
-UPDATE holdfast_instances SET state = 'dead' WHERE id = :id;
+ WHERE state IN ('alive', 'draining') AND expires_at <= :clock AND id <> :id ORDER BY expires_at, id LIMIT :limit;
 
 -- name: note_instance
 INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner)
 SELECT :key, coalesce(max(number), 0) + 1, :kind, :at, 0, :owner FROM holdfast_history WHERE lock_key = :key;
-
--- name: uncount_events
--- In case there is a lock of that name as well: the number of its last event is to be looked up.
-UPDATE holdfast_locks SET events = NULL WHERE lock_key = :key;
 
 -- name: count_living
 SELECT count(*) FROM holdfast_instances INDEXED BY holdfast_instances_by_state
@@ -447,9 +330,7 @@ SELECT i.id, i.name, i.host, i.pid, i.version, i.state, i.capacity,
 -- name: wanting
 -- Who wants work of a type, and has waited longest. Of all that are alive: they are few, and claims write them often.
 SELECT id, address FROM holdfast_instances INDEXED BY holdfast_instances_by_state
- WHERE state = 'alive' AND expires_at > coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
-   AND instr(wants, :wanted) > 0
- ORDER BY asked_at, id LIMIT :limit;
+ WHERE state = 'alive' AND expires_at > :clock AND instr(wants, :wanted) > 0 ORDER BY asked_at, id LIMIT :limit;
 
 -- name: delete_instances
 -- Whatever their state: who was to be heard of until then is gone.
@@ -462,28 +343,13 @@ RETURNING 1;
 SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
   FROM holdfast_work WHERE work_key = :key;
 
--- name: read_work
-SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work WHERE work_key = :key;
-
 -- name: new_work
 -- A row to be locked, for work that nobody has offered.
 INSERT INTO holdfast_work (work_key, type, state, due_at, data, text, max_tries, offered_at)
 SELECT :key, :type, 'offered', t.now, 'null', '', 0, t.now
-  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
- WHERE true
+  FROM (SELECT :clock AS now) AS t WHERE true
     ON CONFLICT (work_key) DO NOTHING
 RETURNING 1;
-
--- name: write_work
-UPDATE holdfast_work
-   SET type = :type, state = :state, due_at = :due_at, data = :data, text = :text, tries = :tries, max_tries = :max_tries,
-       instance = :instance, attempt = :attempt, token = :token, claim = :claim, offered_at = :offered_at,
-       assigned_at = :assigned_at
- WHERE work_key = :key;
-
--- name: delete_work
-DELETE FROM holdfast_work WHERE work_key = :key;
 
 -- name: offer_works
 -- A row for each that is new: not known, or to be done again.
@@ -491,15 +357,14 @@ INSERT INTO holdfast_work AS w (work_key, type, state, due_at, data, text, max_t
 SELECT json_extract(o.value, '$.key'), json_extract(o.value, '$.type'), 'offered',
        coalesce(json_extract(o.value, '$.at'), t.now + json_extract(o.value, '$.delay')),
        json_extract(o.value, '$.data'), '', json_extract(o.value, '$.max_tries'), t.now
-  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
  CROSS JOIN json_each(:works) AS o
  WHERE true
     ON CONFLICT (work_key) DO UPDATE
    SET state = 'offered', due_at = excluded.due_at, data = excluded.data, text = '', tries = 0,
        max_tries = excluded.max_tries, instance = '', attempt = '', token = 0, claim = 0,
        offered_at = excluded.offered_at, assigned_at = NULL
- WHERE :again AND w.state IN ('completed', 'failed')
-RETURNING work_key, type, due_at <= offered_at;
+ WHERE :again AND w.state IN ('completed', 'failed') RETURNING work_key, type, due_at <= offered_at;
 
 -- name: work_states
 SELECT w.work_key, w.state FROM json_each(:keys) AS k CROSS JOIN holdfast_work AS w ON w.work_key = k.value;
@@ -507,12 +372,12 @@ SELECT w.work_key, w.state FROM json_each(:keys) AS k CROSS JOIN holdfast_work A
 -- name: begin_claim
 -- The fast path of a claim, to its end: the instance, and whether there is anything to be looked at first. Work is taken
 -- piece by piece, and not by lists: there are no round trips to save, and a list costs more than a row.
-SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)), i.state, i.expires_at, i.capacity, i.claims, i.load,
+SELECT :clock, i.state, i.expires_at, i.capacity, i.claims, i.load,
        (SELECT token_floor FROM holdfast_meta WHERE id = 1),
        EXISTS (SELECT 1 FROM json_each(:types) AS k
                 WHERE EXISTS (SELECT 1 FROM holdfast_work INDEXED BY holdfast_work_by_due
                                WHERE state = 'assigned' AND type = k.value
-                                 AND due_at <= coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))))
+                                 AND due_at <= :clock))
   FROM holdfast_instances AS i WHERE i.id = :id;
 
 -- name: count_assigned
@@ -523,8 +388,7 @@ SELECT w.rowid, w.work_key, w.due_at, w.data, w.tries, l.token,
        l.lock_key IS NULL OR (l.owner IS NULL AND l.waiters = 0 AND l.holds = 0 AND l.notes IS NULL)
   FROM holdfast_work AS w INDEXED BY holdfast_work_by_due
   LEFT JOIN holdfast_locks AS l ON l.lock_key = w.work_key
- WHERE w.state = 'offered' AND w.type = :type AND w.due_at <= :now
- ORDER BY w.due_at, w.work_key LIMIT :limit;
+ WHERE w.state = 'offered' AND w.type = :type AND w.due_at <= :now ORDER BY w.due_at, w.work_key LIMIT :limit;
 
 -- name: take_lock
 INSERT INTO holdfast_locks (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
@@ -548,7 +412,7 @@ UPDATE holdfast_instances
 -- name: due_assigned
 -- Work that is assigned and due, of each type up to a limit, with what its lock's row says.
 SELECT w.work_key, w.type, w.state, w.due_at, w.data, w.text, w.tries, w.max_tries, w.instance, w.attempt, w.token, w.claim, w.offered_at, w.assigned_at, l.attempt, l.expires_at, l.holds, l.waiters, l.notes IS NULL, t.now
-  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
  CROSS JOIN json_each(:types) AS k
  CROSS JOIN holdfast_work AS w
     ON w.work_key IN (SELECT s.work_key FROM holdfast_work AS s INDEXED BY holdfast_work_by_due
@@ -567,7 +431,7 @@ UPDATE holdfast_work
 -- Work that is offered and due, of each type up to a limit, and whether its lock seems to be free.
 SELECT w.work_key, w.due_at,
        l.lock_key IS NULL OR (l.owner IS NULL AND l.waiters = 0 AND l.holds = 0 AND l.notes IS NULL), t.now
-  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
  CROSS JOIN json_each(:types) AS k
  CROSS JOIN holdfast_work AS w
     ON w.work_key IN (SELECT s.work_key FROM holdfast_work AS s INDEXED BY holdfast_work_by_due
@@ -585,7 +449,7 @@ INSERT INTO holdfast_locks AS l
        (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
 SELECT json_extract(k.value, '$.key'), max((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), t.now),
        :owner, json_extract(k.value, '$.attempt'), t.now, t.now + :ttl, :instance, :host, :pid
-  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
  CROSS JOIN json_each(:works) AS k
  WHERE true
     ON CONFLICT (lock_key) DO UPDATE
@@ -609,7 +473,7 @@ RETURNING work_key, attempt, token, data, tries, assigned_at, due_at;
 -- name: claimed_before
 -- What an instance still has of an earlier claim.
 SELECT w.work_key, w.attempt, w.token, w.data, w.tries, coalesce(h.expires_at, l.expires_at), t.now
-  FROM (SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)) AS now) AS t
+  FROM (SELECT :clock AS now) AS t
  CROSS JOIN holdfast_work AS w INDEXED BY holdfast_work_by_instance
  CROSS JOIN holdfast_locks AS l ON l.lock_key = w.work_key
   LEFT JOIN holdfast_holds AS h ON l.holds > 0 AND h.lock_key = w.work_key AND h.attempt = w.attempt
@@ -623,7 +487,7 @@ SELECT work_key, attempt FROM holdfast_work INDEXED BY holdfast_work_by_instance
 
 -- name: next_due
 -- When the first of these types can be claimed, and when the first is to be looked at.
-SELECT coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)),
+SELECT :clock,
        (SELECT min((SELECT min(due_at) FROM holdfast_work INDEXED BY holdfast_work_by_due
                      WHERE state = 'offered' AND type = k.value)) FROM json_each(:types) AS k),
        (SELECT min((SELECT min(due_at) FROM holdfast_work INDEXED BY holdfast_work_by_due
@@ -665,9 +529,8 @@ SELECT w.work_key, w.type, w.state, w.due_at, w.data, w.text, w.tries, w.max_tri
 -- name: count_work
 -- Reads all that is not completed, and of that only the index.
 SELECT type, sum(state = 'offered'), sum(state = 'assigned'), sum(state = 'failed'),
-       min(CASE state WHEN 'offered' THEN due_at END), coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
-  FROM holdfast_work INDEXED BY holdfast_work_by_due
- WHERE state IN ('offered', 'assigned', 'failed')
+       min(CASE state WHEN 'offered' THEN due_at END), :clock
+  FROM holdfast_work INDEXED BY holdfast_work_by_due WHERE state IN ('offered', 'assigned', 'failed')
  GROUP BY type ORDER BY type;
 
 -- name: delete_works
@@ -675,6 +538,3 @@ DELETE FROM holdfast_work
  WHERE work_key IN (SELECT work_key FROM holdfast_work INDEXED BY holdfast_work_by_end
                      WHERE state IN ('completed', 'failed') AND due_at <= :before ORDER BY due_at LIMIT :limit)
 RETURNING 1;
-
--- name: schema_version
-SELECT version FROM holdfast_meta WHERE id = 1;

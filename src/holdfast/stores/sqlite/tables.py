@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from urllib.parse import quote
 
-from holdfast import errors
+from holdfast.errors import SettingsError, StoreMisconfigured
 from holdfast.stores.base import UP_TO_DATE, StoreOptions
 from holdfast.stores.sqlite.database import SCHEMA, SQL, VERSION
 from holdfast.stores.sqlite.store import from_url
@@ -44,7 +44,7 @@ class SQLiteTables:
 
     def grants(self, role: str, *, serving: bool) -> str:
         """Refuse: who may read and write the file may use the locks."""
-        raise errors.SettingsError(
+        raise SettingsError(
             f"{self.path} is a file, and files have no roles: let {role!r} read and write it and its folder,"
             " by owner, group and mode (chmod g+rwX)"
         )
@@ -85,7 +85,7 @@ class SQLiteTables:
             with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
                 yield connection
         except sqlite3.Error as error:
-            raise errors.StoreMisconfigured(f"{self.path}: {error}") from error
+            raise StoreMisconfigured(f"{self.path}: {error}") from error
 
     @staticmethod
     def _tables(connection: sqlite3.Connection) -> list[str]:

@@ -6,8 +6,8 @@ passed in. What the protocol leaves to the store is not compared: the order of t
 the places of events of different keys in the feed.
 """
 
-from holdfast.testing.compare.asking import compare
 from holdfast.testing.compare.cluster import ClusterTraffic
+from holdfast.testing.compare.comparison import compare
 from holdfast.testing.compare.locks import Traffic
 
 __all__ = ["ClusterTraffic", "Traffic", "compare"]

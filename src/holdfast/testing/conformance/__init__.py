@@ -29,103 +29,95 @@ from __future__ import annotations
 import pytest
 
 _MODULES = (
-    "abandoning",
-    "acquiring",
-    "addressing",
-    "admitting",
-    "asking",
-    "asking_cluster",
-    "assigning",
-    "being",
-    "breaking",
-    "calling",
-    "claiming",
-    "contending",
-    "deadlocking",
-    "delaying",
-    "downgrading",
-    "fencing",
-    "finishing",
-    "grouping",
-    "handing_over",
-    "holding",
-    "joining",
-    "keeping_promises",
-    "keeping_results",
-    "keeping_work",
-    "looking",
-    "mixing",
-    "naming",
-    "offering",
-    "operating",
-    "permitting",
-    "queueing",
-    "racing",
-    "releasing",
-    "remembering",
-    "renewing",
-    "sharing",
-    "signalling",
-    "spreading",
-    "staying",
-    "surveying",
-    "sweeping",
-    "watching",
-    "withdrawing",
+    "abandoned_work",
+    "access_tokens",
+    "addresses",
+    "asker",
+    "assignments",
+    "batches",
+    "calls",
+    "claims",
+    "cluster_asker",
+    "cluster_invariants",
+    "deadlocks",
+    "feed",
+    "fences",
+    "finished_work",
+    "grants",
+    "handovers",
+    "history",
+    "instances",
+    "invariants",
+    "kept_results",
+    "mixed_terms",
+    "names",
+    "offers",
+    "operations",
+    "queue",
+    "races",
+    "reentry",
+    "releases",
+    "renewals",
+    "semaphores",
+    "shared_leases",
+    "shut_locks",
+    "signals",
+    "sweeps",
+    "traits",
+    "views",
+    "work_and_locks",
+    "work_choice",
+    "work_views",
 )
 # Failed asserts in these modules then explain themselves as those in test files do.
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
 # ruff: noqa: E402 - after the line above, or it would come too late
 from holdfast.stores.base import Store
-from holdfast.testing.conformance.abandoning import Abandoning
-from holdfast.testing.conformance.acquiring import Acquiring
-from holdfast.testing.conformance.addressing import Addressing
-from holdfast.testing.conformance.admitting import Admitting
-from holdfast.testing.conformance.asking import (
+from holdfast.testing.conformance.abandoned_work import AbandonedWork
+from holdfast.testing.conformance.access_tokens import AccessTokens
+from holdfast.testing.conformance.addresses import Addresses
+from holdfast.testing.conformance.asker import (
     CLIENT,
     OTHER_CLIENT,
     Asker,
     AsyncAdapter,
     MakeStore,
 )
-from holdfast.testing.conformance.assigning import Assigning
-from holdfast.testing.conformance.being import Being
-from holdfast.testing.conformance.breaking import Breaking
-from holdfast.testing.conformance.calling import Calling
-from holdfast.testing.conformance.claiming import Claiming
-from holdfast.testing.conformance.contending import Contending
-from holdfast.testing.conformance.deadlocking import Deadlocking
-from holdfast.testing.conformance.delaying import Delaying
-from holdfast.testing.conformance.downgrading import Downgrading
-from holdfast.testing.conformance.fencing import Connect, Fencing
-from holdfast.testing.conformance.finishing import Finishing
-from holdfast.testing.conformance.grouping import Grouping
-from holdfast.testing.conformance.handing_over import HandingOver
-from holdfast.testing.conformance.holding import Holding
-from holdfast.testing.conformance.joining import Joining
-from holdfast.testing.conformance.keeping_promises import KeepingPromises
-from holdfast.testing.conformance.keeping_results import KeepingResults
-from holdfast.testing.conformance.keeping_work import KeepingWork
-from holdfast.testing.conformance.looking import Looking
-from holdfast.testing.conformance.mixing import Mixing
-from holdfast.testing.conformance.naming import Naming
-from holdfast.testing.conformance.offering import Offering
-from holdfast.testing.conformance.operating import Failing, Operating
-from holdfast.testing.conformance.permitting import Permitting, Resizing
-from holdfast.testing.conformance.queueing import Queueing
-from holdfast.testing.conformance.racing import Racing
-from holdfast.testing.conformance.releasing import Releasing
-from holdfast.testing.conformance.remembering import Remembering
-from holdfast.testing.conformance.renewing import Renewing
-from holdfast.testing.conformance.sharing import Sharing
-from holdfast.testing.conformance.signalling import Signalling
-from holdfast.testing.conformance.spreading import Spreading
-from holdfast.testing.conformance.staying import Staying
-from holdfast.testing.conformance.surveying import Surveying
-from holdfast.testing.conformance.sweeping import Sweeping
-from holdfast.testing.conformance.watching import Watching
-from holdfast.testing.conformance.withdrawing import Withdrawing
+from holdfast.testing.conformance.assignments import Assignments
+from holdfast.testing.conformance.batches import Batches
+from holdfast.testing.conformance.calls import Calls
+from holdfast.testing.conformance.claims import Claims
+from holdfast.testing.conformance.cluster_invariants import ClusterInvariants
+from holdfast.testing.conformance.deadlocks import Deadlocks
+from holdfast.testing.conformance.feed import Feed
+from holdfast.testing.conformance.fences import Connect, Fences
+from holdfast.testing.conformance.finished_work import FinishedWork
+from holdfast.testing.conformance.grants import Grants
+from holdfast.testing.conformance.handovers import Handovers
+from holdfast.testing.conformance.history import KeptHistory
+from holdfast.testing.conformance.instances import Instances
+from holdfast.testing.conformance.invariants import Invariants
+from holdfast.testing.conformance.kept_results import KeptResults
+from holdfast.testing.conformance.mixed_terms import MixedTerms
+from holdfast.testing.conformance.names import Names
+from holdfast.testing.conformance.offers import Offers
+from holdfast.testing.conformance.operations import FailedOperations, Operations
+from holdfast.testing.conformance.queue import Queue
+from holdfast.testing.conformance.races import Races
+from holdfast.testing.conformance.reentry import Reentry
+from holdfast.testing.conformance.releases import Breaks, Releases, Withdrawals
+from holdfast.testing.conformance.renewals import Renewals
+from holdfast.testing.conformance.semaphores import ResizedSemaphores, Semaphores
+from holdfast.testing.conformance.shared_leases import Downgrades, SharedLeases
+from holdfast.testing.conformance.shut_locks import AtLeast, LockDelays
+from holdfast.testing.conformance.signals import Signals
+from holdfast.testing.conformance.sweeps import Sweeps
+from holdfast.testing.conformance.traits import TraitsAndClients
+from holdfast.testing.conformance.views import Views
+from holdfast.testing.conformance.work_and_locks import WorkAndLocks
+from holdfast.testing.conformance.work_choice import WorkChoice
+from holdfast.testing.conformance.work_views import WorkViews
 
 __all__ = [
     "CLIENT",
@@ -138,49 +130,49 @@ __all__ = [
 
 
 class StoreConformance(
-    Acquiring,
-    Holding,
-    Releasing,
-    Renewing,
-    Queueing,
-    HandingOver,
-    Withdrawing,
-    Breaking,
-    Sharing,
-    Downgrading,
-    Permitting,
-    Resizing,
-    Operating,
-    Failing,
-    KeepingResults,
-    Delaying,
-    Staying,
-    Deadlocking,
-    Mixing,
-    Fencing,
-    Looking,
-    Remembering,
-    Watching,
-    Sweeping,
-    Naming,
-    Signalling,
-    Addressing,
-    Admitting,
-    Joining,
-    Offering,
-    Claiming,
-    Spreading,
-    Assigning,
-    Finishing,
-    Abandoning,
-    Contending,
-    Surveying,
-    Calling,
-    Racing,
-    Grouping,
-    Being,
-    KeepingPromises,
-    KeepingWork,
+    Grants,
+    Reentry,
+    Releases,
+    Renewals,
+    Queue,
+    Handovers,
+    Withdrawals,
+    Breaks,
+    SharedLeases,
+    Downgrades,
+    Semaphores,
+    ResizedSemaphores,
+    Operations,
+    FailedOperations,
+    KeptResults,
+    LockDelays,
+    AtLeast,
+    Deadlocks,
+    MixedTerms,
+    Fences,
+    Views,
+    KeptHistory,
+    Feed,
+    Sweeps,
+    Names,
+    Signals,
+    Addresses,
+    AccessTokens,
+    Instances,
+    Offers,
+    Claims,
+    WorkChoice,
+    Assignments,
+    FinishedWork,
+    AbandonedWork,
+    WorkAndLocks,
+    WorkViews,
+    Calls,
+    Races,
+    Batches,
+    TraitsAndClients,
+    Invariants,
+    ClusterInvariants,
 ):
     """The whole suite. Override `make_store`."""
 

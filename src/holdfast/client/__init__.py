@@ -1,0 +1,1 @@
+"""The client: what `Holdfast` and `AsyncHoldfast` are made of."""

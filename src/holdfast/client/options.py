@@ -1,0 +1,146 @@
+"""What a caller may say about a lock, and the checks that need no client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypedDict
+
+from holdfast.core import keys
+from holdfast.core.backoff import Backoff
+from holdfast.core.data import data
+from holdfast.core.family import LONGEST, PLAIN, Mode, Terms
+from holdfast.core.settings import Seconds, check_at_least, seconds
+from holdfast.errors import LeaseLost, SettingsError
+
+MOST = 2**31 - 1  # of anything that is counted
+
+# How long work that has failed in a block is left alone: 1, 2, 4 … 60 s, with some jitter.
+RETRY = Backoff(first=1.0, most=60.0)
+
+OnBusy = Literal["wait", "skip", "raise"]
+OnLost = Callable[[LeaseLost], None]
+
+
+class BasicOptions(TypedDict, total=False):
+    """How a lock of any kind may be taken. See `Holdfast.hold`."""
+
+    ttl: Seconds | None
+    owner: str | None
+    limit: int | None
+    max_hold: Seconds | None
+    renew: bool
+    on_lost: OnLost | None
+    lock_delay: Seconds
+    at_least: Seconds
+
+
+class LeaseOptions(BasicOptions, total=False):
+    """How a lock may be taken. See `Holdfast.hold`."""
+
+    mode: Literal["exclusive", "shared"]
+    permits: int | None
+    take: int
+
+
+class HoldOptions(LeaseOptions, total=False):
+    """How a lock may be taken and waited for. See `Holdfast.hold`."""
+
+    timeout: Seconds | None
+
+
+class WaitOptions(BasicOptions, total=False):
+    """How a semaphore or an operation may be taken and waited for. See `Holdfast.hold`."""
+
+    timeout: Seconds | None
+
+
+@data
+class Guard:
+    """How a function is guarded, checked when it is decorated."""
+
+    key: str | None
+    key_from: Callable[..., str] | None
+    on_busy: OnBusy
+    options: HoldOptions
+
+    def __post_init__(self) -> None:
+        if self.on_busy not in ("wait", "skip", "raise"):
+            raise SettingsError(f"on_busy is {self.on_busy!r}; it must be 'wait', 'skip' or 'raise'")
+        if self.key is not None and self.key_from is not None:
+            raise SettingsError("give either a key or key_from, not both")
+        if self.key is not None:
+            keys.validate(self.key)
+        check_options(self.options)
+        if self.on_busy != "wait":
+            if self.options.get("timeout"):
+                raise SettingsError(f"timeout= is for on_busy='wait', not for {self.on_busy!r}")
+            self.options["timeout"] = 0
+
+    @staticmethod
+    def check_bare(function: Callable[..., Any]) -> None:
+        """Tell ``@guarded`` without parentheses from a key function that was given as the key."""
+        if getattr(function, "__name__", "") == "<lambda>":
+            raise SettingsError("a key that is computed from the arguments is given as key_from=")
+
+    def key_of(self, function: Callable[..., Any], args: Any, kwargs: Any) -> str:
+        """Return the key for one call."""
+        if self.key_from is not None:
+            return self.key_from(*args, **kwargs)
+        return self.key or f"{function.__module__}.{function.__qualname__}"
+
+
+def check_options(options: BasicOptions, kind: type[Any] = HoldOptions) -> None:
+    """Refuse a misspelt option where it is written, not where the lock is taken."""
+    if options and (unknown := options.keys() - kind.__optional_keys__):
+        if kind is LeaseOptions and "timeout" in unknown:
+            raise TypeError("try_acquire() tries once and takes no timeout; acquire() waits")
+        known = ", ".join(sorted(kind.__optional_keys__))
+        raise TypeError(f"unknown option {min(unknown)!r}; there are {known}")
+
+
+def terms_of(
+    mode: Mode,
+    permits: int | None,
+    take: int,
+    lock_delay: Seconds,
+    at_least: Seconds,
+    operation: bool,
+    max_attempts: int | None,
+) -> Terms:
+    """Check on what terms a caller wants a lock."""
+    plain = mode == "exclusive" and permits is None and take == 1 and not operation
+    if plain and not lock_delay and not at_least:
+        return PLAIN
+    if mode not in ("exclusive", "shared"):
+        raise SettingsError(f"mode is {mode!r}; it must be 'exclusive' or 'shared'")
+    delay, least = lasting(lock_delay, "lock_delay"), lasting(at_least, "at_least")
+    if least:
+        check_at_least(mode if permits is None else "permits")
+    most = 0 if max_attempts is None else whole(max_attempts, "max_attempts")
+    if permits is None:
+        if take != 1:
+            raise SettingsError("take= is for semaphores: say permits= too, or use semaphore()")
+        return Terms(mode=mode, delay=delay, operation=operation, max_attempts=most, at_least=least)
+    if permits != 0:
+        whole(permits, "permits")
+    whole(take, "take")
+    if mode != "exclusive":
+        raise SettingsError("a lock has a mode or permits, not both")
+    if permits and take > permits:
+        raise SettingsError(f"take is {take}, and there are only {permits} permits")
+    return Terms(mode="permits", take=take, permits=permits, delay=delay)
+
+
+def lasting(value: Seconds, name: str) -> float:
+    """Return a time in seconds for which a store is to remember something."""
+    length = seconds(value, name)
+    if length > LONGEST:
+        raise SettingsError(f"{name} is {length:g} s; at most {LONGEST:g} s are allowed")
+    return length
+
+
+def whole(value: object, name: str) -> int:
+    """Return *value* if it can count something."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+        raise SettingsError(f"{name} is {value!r}; it must be a whole number from 1 to {MOST}")
+    return value

@@ -1,0 +1,78 @@
+"""Queues of requests in front of a store: what has come in waits until a thread has time for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from holdfast.core.requests import Request
+from holdfast.signal_mask import block_signals
+
+Asked = tuple[Request[Any], "asyncio.Future[Any]"]
+Group = list[Asked]
+
+
+class RequestQueue:
+    """Requests that wait, and the threads that take them from there, at most so many at a time."""
+
+    def __init__(self, answer: Callable[[Group], None], threads: int, most: int, name: str) -> None:
+        self._answer = answer
+        self._most = most
+        self._waiting: deque[Asked] = deque()
+        self._changed = threading.Condition()
+        self._idle = 0  # threads that have nothing to do
+        self.closed = False
+        self.threads = [
+            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, asked: Asked, *, first: bool = False) -> None:
+        """Have it taken as soon as a thread has time: after all that wait, or as the *first* of them."""
+        if first:
+            self._waiting.appendleft(asked)
+        else:
+            self._waiting.append(asked)
+        if self._idle:  # otherwise a thread that is busy looks again by itself
+            with self._changed:
+                self._changed.notify()
+
+    def close(self) -> None:
+        """Let the threads end, once nothing waits."""
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        block_signals()
+        while group := self._take():
+            self._answer(group)
+
+    def _take(self) -> Group:
+        """Return what is to be asked next; nothing when it is over."""
+        group: Group = []
+        while not group:
+            with suppress(IndexError):
+                while len(group) < self._most:
+                    request, future = self._waiting.popleft()
+                    if not future.cancelled():  # whoever asked has gone: nothing was done yet
+                        group.append((request, future))
+            if group:
+                break
+            with self._changed:
+                self._idle += 1  # before we look again: everybody who asks from now on notifies us
+                if not self._waiting:
+                    if self.closed:
+                        return []
+                    self._changed.wait()
+                self._idle -= 1
+        return group

@@ -1,0 +1,1 @@
+"""The server itself: what it is, how it is, who may use it; log and figures."""

@@ -1,0 +1,1 @@
+"""Instances, and the work that is given to them."""

@@ -1,0 +1,175 @@
+"""What of ours the server knows: the attempts that wait there, those that hold something, who wants work.
+
+Signals are lost while nobody listens. When somebody listens again, those that wait are woken, so that they
+ask, and the keeper looks after those that hold. A signal tells only its attempt: here it is known who that
+asks through this client is concerned. An entry ends with what ends its attempt; one that was given up in
+silence ends with its ttl or its patience.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from holdfast.clock import boot_time
+from holdfast.core.cluster import Assign, Assigned, Claim, Claimed, Finish, Heartbeat, Join, Leave
+from holdfast.core.data import data, replace
+from holdfast.core.requests import (
+    Acquire,
+    Downgrade,
+    Granted,
+    Queued,
+    Refused,
+    Release,
+    Renew,
+    Renewed,
+    Signal,
+    Withdraw,
+)
+
+OVER = (Release, Downgrade)  # unless they are refused, or leave a lease
+FIRST_LOOK = 1000  # entries, before those that are over are looked for
+
+
+@data
+class Entry:
+    """An attempt that is not over."""
+
+    waits: bool
+    end: float  # by our clock, if nothing more is heard of it
+    to: str  # who asked through us
+
+
+@data
+class Wanting:
+    """An instance that waits for work."""
+
+    types: tuple[str, ...]
+    to: str  # who asks through us
+    number: int  # of the claim that said so
+
+
+class Attempts:
+    """See the module. Safe with threads."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, str], Entry] = {}  # by key and attempt
+        self._wanting: dict[str, Wanting] = {}  # by the instance's id
+        self._mutex = threading.Lock()
+        self._look_at = FIRST_LOOK
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def note(self, request: Any, answer: Any) -> None:
+        """Take note of what became of a request."""
+        kind = type(request)
+        if kind in (Acquire, Assign) and type(answer) in (Granted, Assigned):
+            self._add(request.key, request.attempt, _held(request))
+        elif kind is Acquire and type(answer) is Queued:
+            entry = Entry(True, boot_time() + request.patience, _asker(request))
+            self._add(request.key, request.attempt, entry)
+        elif kind in (Acquire, Withdraw, Finish) or (kind in OVER and type(answer) not in (Refused, Granted)):
+            self.forget(request)
+        elif kind is Renew:
+            self._renewed(request, answer)
+        elif kind is Claim:
+            self._claimed(request, answer)
+        elif kind in (Join, Heartbeat):
+            self._moved(request)
+        elif kind is Leave:
+            self._wanting.pop(request.id, None)
+
+    def forget(self, request: Any) -> None:
+        """Take note that the attempt of a request is over."""
+        self._entries.pop((request.key, request.attempt), None)
+
+    def signals_for(self, signal: Signal) -> list[Signal]:
+        """Return a signal as it is for each who is concerned."""
+        if signal.kind == "over":  # told once for all of ours that wait for the operation
+            found = {entry.to for (key, _), entry in self._entries.copy().items() if key == signal.key}
+            return [replace(signal, to=to) for to in sorted(found)] if found else [signal]
+        if signal.kind == "work":
+            wanting = self._wanting.get(signal.attempt)
+            return [replace(signal, to=wanting.to)] if wanting is not None else [signal]
+        entry = self._entries.get((signal.key, signal.attempt))
+        return [replace(signal, to=entry.to)] if entry is not None and entry.to else [signal]
+
+    def missed(self) -> list[Signal]:
+        """Return the signals that anybody may have missed."""
+        signals = [
+            Signal("granted" if entry.waits else "lost", key, attempt, to=entry.to)
+            for (key, attempt), entry in self._entries.copy().items()
+        ]
+        return signals + [signal for id in self._wanting.copy() for signal in self._wake(id)]
+
+    def waiting(self, request: Any) -> list[Signal]:
+        """Return the signals that wake what a request has left waiting: its attempt, or its instance."""
+        if type(request) is not Acquire:
+            return self._wake(request.id)
+        entry = self._entries.get((request.key, request.attempt))
+        return [Signal("granted", request.key, request.attempt)] if entry is not None and entry.waits else []
+
+    def _wake(self, id: str) -> list[Signal]:
+        wanting = self._wanting.get(id)
+        return [] if wanting is None else [Signal("work", type, id, to=wanting.to) for type in wanting.types]
+
+    def _moved(self, request: Join | Heartbeat) -> None:
+        """Take note of where an instance is now, if it waits for work."""
+        if wanting := self._wanting.get(request.id):
+            self._wanting[request.id] = replace(wanting, to=_asker(request))
+
+    def _claimed(self, request: Claim, answer: Any) -> None:
+        if type(answer) is not Claimed:  # it is not alive, or takes no more
+            self._wanting.pop(request.id, None)
+            return
+        for work in answer.works:
+            self._add(work.key, work.attempt, _held(request))
+        before = self._wanting.get(request.id)
+        if before is not None and request.number <= before.number:
+            return  # a copy that is late: what was said since counts
+        if len(answer.works) < request.limit:
+            self._wanting[request.id] = Wanting(request.types, _asker(request), request.number)
+        else:
+            self._wanting.pop(request.id, None)
+
+    def _add(self, key: str, attempt: str, entry: Entry) -> None:
+        self._entries[key, attempt] = entry
+        if len(self._entries) >= self._look_at:
+            self._drop_what_is_over()
+
+    def _renewed(self, request: Renew, answer: Renewed) -> None:
+        now = boot_time()
+        for lease, said in zip(request.leases, answer.leases, strict=True):
+            if said.outcome == "lost":
+                self.forget(lease)
+            elif said.outcome != "unknown":
+                end = now + max(lease.ttl, said.expires_in)  # a ttl of 0 only asks
+                self._move((lease.key, lease.attempt), end, waits=False)
+        for ticket, told in zip(request.tickets, answer.tickets, strict=True):
+            if told.outcome == "gone":
+                self.forget(ticket)
+            else:
+                self._move((ticket.key, ticket.attempt), now + ticket.patience, waits=True)
+
+    def _move(self, which: tuple[str, str], end: float, *, waits: bool) -> None:
+        """Move an entry's end, if it still is what a batch took it for: it may have been granted since."""
+        entry = self._entries.get(which)
+        if entry is not None and entry.waits is waits:
+            self._entries[which] = Entry(waits, end, entry.to)
+
+    def _drop_what_is_over(self) -> None:
+        with self._mutex:
+            now = boot_time()
+            for which, entry in self._entries.copy().items():
+                if entry.end < now:
+                    self._entries.pop(which, None)
+            self._look_at = max(FIRST_LOOK, 2 * len(self._entries))
+
+
+def _held(request: Acquire | Claim | Assign) -> Entry:
+    return Entry(False, boot_time() + request.ttl, _asker(request))
+
+
+def _asker(request: Acquire | Join | Heartbeat | Claim | Assign) -> str:
+    return request.client.instance.partition("/")[2]

@@ -1,0 +1,170 @@
+"""What is PostgreSQL's own: its fast paths, and how a caller's transaction is part of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from holdfast import errors
+from holdfast.core import requests as r
+from holdfast.core.cluster import Assigned, Claim, Claimed
+from holdfast.core.events import HistoryLevel
+from holdfast.stores.base import instant, micros, place_of
+from holdfast.stores.postgres import failures
+from holdfast.stores.postgres.schema import SCHEMA, SQL, named
+from holdfast.stores.postgres.session import CHANNEL, END, notification
+from holdfast.stores.signals import Signals
+from holdfast.stores.sql.callers import rehearsal
+from holdfast.stores.sql.callers.connections import Caller
+from holdfast.stores.sql.callers.rehearsal import Foreseen
+from holdfast.stores.sql.dialect import Dialect, asked
+from holdfast.stores.sql.options import ServerOptions
+from holdfast.stores.sql.rules import claims
+from holdfast.stores.sql.rules.columns import Row
+from holdfast.stores.sql.rules.deal import listed, wanted_as
+from holdfast.stores.sql.transactions.session import Batch
+from holdfast.stores.sql.transactions.sessions import PooledSessions
+
+
+class PostgresDialect(Dialect[PooledSessions]):
+    """See the module."""
+
+    database = "postgresql"
+    can_unlock = True  # by a savepoint of ours
+    hands_over = True
+
+    def __init__(
+        self, sessions: PooledSessions, level: HistoryLevel, signals: Signals, server: ServerOptions
+    ) -> None:
+        super().__init__(sessions, level, signals)
+        self._server = server
+
+    def sql(self, name: str) -> str:
+        """Return a statement for a caller's connection."""
+        return named(SQL[name], self._server)
+
+    def translate(self, error: Exception) -> errors.HoldfastError | None:
+        """Return our error for one of a caller's driver."""
+        if isinstance(error, UnicodeEncodeError):  # nothing was sent
+            return errors.SettingsError(
+                f"the connection's client_encoding ({error.encoding}) has no"
+                f" {error.object[error.start : error.end]!r}; set it to UTF8"
+            )
+        if isinstance(error, psycopg.Error):
+            state = error.sqlstate
+        elif type(error).__module__.startswith("psycopg2."):
+            state = getattr(error, "pgcode", None)
+        else:
+            return None
+        if state is None:
+            return failures.lost(str(error), unknown=False)
+        return failures.translate(state, str(error))
+
+    def acquire(self, request: r.Acquire, *, is_queued: bool) -> r.Granted | None:
+        """Take a free lock, or claim what was handed to us, in one round trip."""
+        given = asked(request)
+        name = "claim" if is_queued else "acquire"
+        rows = self.sessions.use(lambda session: session.fetch(name, given))
+        if not rows:
+            return None
+        return r.Granted(rows[0][0], rows[0][1] / 1e6 if is_queued else request.ttl)
+
+    def queue(self, request: r.Acquire) -> tuple[r.Queued, bool] | None:
+        """Join a queue in one round trip."""
+        named = {"key": request.key, "attempt": request.attempt, "owner": request.owner}
+        times = {"claim": micros(request.claim), "patience": micros(request.patience)}
+        asking = {**named, **times, "now": instant(request.now), **place_of(request.client)}
+        batch: Batch = [
+            ("lock_row", {"key": request.key}),
+            ("join_queue", asking),
+            (END, {}),
+            ("is_waited_for", {"owner": request.owner}),
+            (END, {}),
+        ]
+        _, rows, _, waited_for, _ = self.sessions.use(lambda session: session.send(batch, commits=True))
+        for owner, host, pid, token, granted_at, claimed, expires_at, waiters, now in rows:
+            holder = r.Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
+            return r.Queued(waiters, holder, (expires_at - now) / 1e6), bool(waited_for)
+        return None
+
+    def hand_over(self, request: r.Release) -> r.Released | None:
+        """Release to the next in one round trip."""
+        key, ours, now = request.key, self.signals.instance, instant(request.now)
+        batch: Batch = [
+            ("lock_row", {"key": key}),
+            ("hand_over", {"key": key, "attempt": request.attempt, "token": request.token, "now": now}),
+            (END, {}),
+            ("notify_winner", {"key": key, "instance": ours, "channel": CHANNEL}),
+        ]
+        return self._handed(key, self.sessions.use(lambda session: session.send(batch, commits=True))[1])
+
+    def claim(self, request: Claim) -> tuple[Claimed, list[str]] | None:
+        """Claim in one round trip, and in a second one ask when there is more."""
+        if request.spread and len(set(request.types)) > 1:
+            return None  # where one type's share depends on the others', the rules have to see to it
+        number, types, now = request.number, listed(request.types), instant(request.now)
+        spread, ttl = micros(request.spread), micros(request.ttl)
+        asked_for = {"id": request.id, "number": number, "attempt": request.attempt, "types": types}
+        terms = {"limit": request.limit, "ttl": ttl, "spread": spread, **place_of(request.client)}
+        rows = self.sessions.fetch("claim_works", now=now, **asked_for, **terms)
+        if not rows:
+            return None
+        at, had, capacity = rows[0][:3]
+        works = claims.in_order(
+            Assigned(key, attempt, token, data, tries, ttl / 1e6, at / 1e6)
+            for _, _, _, key, attempt, token, data, tries, _ in rows
+            if token is not None
+        )
+        if left := [row[3] for row in rows if row[3] is not None and row[5] is None]:
+            return Claimed(works, 0.0), left
+        if len(works) >= min(request.limit, capacity - had):
+            return Claimed(works, 0.0), []
+        batch: Batch = [("next_due", {"types": types, "now": now}), (END, {})]
+        if not works:
+            wants = {"id": request.id, "number": number, "wants": wanted_as(*request.types)}
+            batch = [("want_work", wants), (END, {}), *batch]
+        try:
+            (row,) = self.sessions.use(lambda session: session.send(batch, commits=True))[-2]
+        except errors.StoreError:
+            return Claimed(works, 0.0), []  # what was taken is taken; the next claim says how the store is
+        again = claims.again_in(row, len(works), assigned=had, capacity=capacity, spread=spread)
+        return Claimed(works, again), []
+
+    def tidy_up(self, request: r.Sweep, now: int, forget_before: int) -> None:
+        """Make the history's partitions ahead, and drop those that are over."""
+        if request.now is None:
+            self.sessions.use(lambda session: SCHEMA.keep_weeks(session, self._server, now, forget_before))
+
+    # Requests inside a caller's transaction.
+
+    def explain(self, request: r.Fence, caller: Caller) -> r.NotHeld | None:
+        """Say why a lease is not alive; None if it is."""
+        # First where they are: it may have been granted there; and a pool that we share may have no other
+        # connection left.
+        asked = {"key": request.key, "attempt": request.attempt, "token": request.token}
+        if caller.execute(self.sql("fence_alive"), {**asked, "now": instant(request.now)}):
+            return None
+        return super().explain(request, caller)
+
+    def check_level(self, level: Row) -> None:
+        """Refuse what would fail as soon as somebody else writes the row."""
+        if level[1] not in ("read committed", "read uncommitted"):  # which are the same here
+            raise errors.SettingsError(
+                f"the transaction is {level[1].upper()}, and would fail as soon as the lease is renewed or"
+                " somebody waits for it: use READ COMMITTED, or acquire before it and release after it"
+            )
+
+    def foresee(self, caller: Caller, request: r.Acquire | r.Release, rule: rehearsal.Rule) -> Foreseen:
+        """Rehearse a request by what they see."""
+
+        # At READ COMMITTED they see what they have done themselves, and the newest there is beside it.
+        def fetch(name: str, /, **parameters: Any) -> list[Row]:
+            return caller.execute(self.sql(name), parameters)
+
+        return Foreseen(rehearsal.rehearse(fetch, request, rule, self.level)[0], sure=True)
+
+    def signal_within(self, caller: Caller, instance: str, signal: r.Signal) -> None:
+        """Wake a client when the caller commits."""
+        if instance:
+            caller.execute(SQL["notify_within"], notification(instance, signal))

@@ -1,0 +1,1 @@
+"""How rules are run on a database: short transactions, batches, and what happens after a commit."""

@@ -1,0 +1,128 @@
+"""Requests on one key: a fast path in one statement where there is nothing to settle, otherwise the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from holdfast.core import requests as r
+from holdfast.core.deadlocks import Deadlock
+from holdfast.stores.base import instant
+from holdfast.stores.sql.dialect import Dialect
+from holdfast.stores.sql.rules import decisions
+from holdfast.stores.sql.rules.circles import Tables, end_circles
+from holdfast.stores.sql.rules.decisions import Acquired
+from holdfast.stores.sql.rules.holds import is_plain
+from holdfast.stores.sql.rules.lock import LockRow
+from holdfast.stores.sql.transactions.session import RowLocked
+from holdfast.stores.sql.transactions.transactor import Transactor
+
+MOST_CONTENDED = 1000
+
+
+class KeyRequests:
+    """See the module."""
+
+    def __init__(self, transactor: Transactor, dialect: Dialect[Any]) -> None:
+        self._transactor = transactor
+        self._on_key = transactor.on_key
+        self._dialect = dialect
+        self._is_fast = transactor.level != "all"  # otherwise everything goes into the history as well
+        self._be_reachable = dialect.signals.be_reachable
+        self._contended: dict[str, str] = {}  # key → the attempt of ours that was queued there last
+        self.answers: dict[type, Callable[[Any], Any]] = {
+            r.Acquire: self._acquire,
+            r.Release: self._release,
+            r.Withdraw: partial(self._decide, decisions.withdraw, create=True),
+            r.Break: partial(self._decide, decisions.break_),
+            r.Downgrade: partial(self._decide, decisions.downgrade),
+            r.Resize: partial(self._decide, decisions.resize, create=True),
+        }
+
+    def _acquire(self, request: r.Acquire) -> Acquired:
+        key, attempt = request.key, request.attempt
+        plain = is_plain(request.terms)
+        is_fast = plain and self._is_fast
+        may_close_a_circle = True
+        try:
+            if is_fast:
+                last_queued = self._contended.get(key)
+                if last_queued is None or last_queued == attempt:
+                    granted = self._dialect.acquire(request, is_queued=last_queued is not None)
+                    if granted is not None:
+                        return granted
+            if plain and not request.wait and (busy := self._refuse(request)):
+                return busy
+            if request.wait:
+                self._be_reachable()
+            answer: Acquired
+            if is_fast and request.wait and (queued := self._dialect.queue(request)):
+                answer, may_close_a_circle = queued
+            else:
+                answer = self._decide(decisions.acquire, request, create=True, lazily=_is_queued)
+        except RowLocked:
+            # A caller's open transaction is about to take or free the lock. Whoever waits asks again soon.
+            answer = self._dialect.put_off(request)
+        if isinstance(answer, r.Queued | r.Busy):
+            self._expect_contention(key, attempt)
+        if isinstance(answer, r.Queued) and may_close_a_circle:
+            return self._end_circles(request) or answer
+        return answer
+
+    def _refuse(self, request: r.Acquire) -> r.Busy | None:
+        """Refuse a try without locking the row, if that can be seen."""
+        return self._transactor.peek(request, request.now, lambda lock: decisions.refuse(lock, request))
+
+    def _end_circles(self, request: r.Acquire) -> r.Deadlocked | None:
+        """End the circles that a ticket has closed, now that others can see it."""
+
+        def end(found: Deadlock) -> None:
+            key, attempt = found.victim
+            self._on_key(key, attempt, request.now, lambda lock: decisions.break_deadlock(lock, found))
+
+        tables = Tables(self._transactor.sessions.read, instant(request.now))
+        return end_circles(request, tables, end)
+
+    def _expect_contention(self, key: str, attempt: str) -> None:
+        """Remember that the fast path would fail on this key, and cost a round trip for nothing.
+
+        It is tried again when nobody waits any more; only *attempt* may claim on the fast path.
+        """
+        if len(self._contended) >= MOST_CONTENDED:
+            self._contended.clear()
+        self._contended[key] = attempt
+
+    def _release(self, request: r.Release) -> r.Released | r.NotHeld | r.Refused:
+        answer: r.Released | r.NotHeld | r.Refused | None = None
+        if self._is_fast and not request.retire:
+            answer = self._release_fast(request)
+        if answer is None:
+            # But for outcomes: nobody may have been told of one that is not there after a crash.
+            answer = self._decide(
+                decisions.release,
+                request,
+                lazily=lambda answer: (
+                    request.outcome is None and not (isinstance(answer, r.Released) and answer.told)
+                ),
+            )
+        if isinstance(answer, r.Released) and answer.next is None:
+            self._contended.pop(request.key, None)
+        return answer
+
+    def _release_fast(self, request: r.Release) -> r.Released | None:
+        """Release, or hand over, in one round trip; None: the rules."""
+        dialect = self._dialect
+        if request.key not in self._contended:
+            return dialect.release(request) or dialect.hand_over(request)
+        if not dialect.hands_over:  # somebody waits, most likely
+            return None
+        return dialect.hand_over(request) or dialect.release(request)
+
+    def _decide(self, rule: Callable[[LockRow, Any], Any], request: Any, **how: Any) -> Any:
+        key, attempt, now = request.key, getattr(request, "attempt", ""), request.now
+        return self._on_key(key, attempt, now, lambda lock: rule(lock, request), **how)
+
+
+def _is_queued(answer: Acquired) -> bool:
+    return isinstance(answer, r.Queued)

@@ -1,0 +1,119 @@
+"""What is SQLite's own: its fast paths, and how a caller's transaction is part of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from holdfast import errors
+from holdfast.core import requests as r
+from holdfast.core.cluster import Claim, Claimed
+from holdfast.core.events import HistoryLevel
+from holdfast.stores.base import instant, micros
+from holdfast.stores.sql.callers import rehearsal
+from holdfast.stores.sql.callers.connections import Caller
+from holdfast.stores.sql.callers.rehearsal import Foreseen
+from holdfast.stores.sql.dialect import Dialect, asked
+from holdfast.stores.sql.rules.run import Fetch
+from holdfast.stores.sqlite import claims, glance
+from holdfast.stores.sqlite.database import SQL, Transaction
+from holdfast.stores.sqlite.sessions import FileSessions
+from holdfast.stores.sqlite.signals import Doorbells
+
+
+class SQLiteDialect(Dialect[FileSessions]):
+    """See the module."""
+
+    signals: Doorbells
+    database = "sqlite"
+    savepoints_may_commit = True  # if no BEGIN came before them, as with SQLAlchemy
+
+    def __init__(self, sessions: FileSessions, level: HistoryLevel, signals: Doorbells) -> None:
+        super().__init__(sessions, level, signals)
+        self._database = sessions.database
+
+    def sql(self, name: str) -> str:
+        """Return a statement for a caller's connection."""
+        return SQL[name]
+
+    def translate(self, error: Exception) -> errors.HoldfastError | None:
+        """Return our error for one of a caller's driver."""
+        if not isinstance(error, sqlite3.Error):
+            return None
+        if "no such table" in str(error):
+            return errors.SchemaMismatch(str(error))
+        return self._database.translate(error)
+
+    def acquire(self, request: r.Acquire, *, is_queued: bool) -> r.Granted | None:
+        """Take a free lock, or claim what was handed to us, in one statement."""
+        rows = self._database.fetch(SQL["acquire"], asked(request))
+        return r.Granted(rows[0][0], rows[0][1] / 1e6) if rows else None
+
+    def claim(self, request: Claim) -> tuple[Claimed, list[str]] | None:
+        """Claim by few statements."""
+        now = instant(request.now)
+        claimed = self.sessions.transact(lambda run: claims.claim_fast(run, request, now))
+        return None if claimed is None else (claimed, [])
+
+    def renew(self, leases: Sequence[r.RenewLease], now: float | None) -> set[int]:
+        """Renew leases one by one, in one transaction: all, which is as good as always the case, or none."""
+
+        def renew(run: Transaction) -> int:
+            at = run("now", now=instant(now))[0][0]
+            batch = [
+                {
+                    "key": lease.key,
+                    "attempt": lease.attempt,
+                    "token": lease.token,
+                    "end": at + micros(lease.ttl),
+                    "now": at,
+                }
+                for lease in leases
+            ]
+            return run.many("renew_lease", batch)
+
+        return set(range(len(leases)) if self.sessions.transact(renew) == len(leases) else ())
+
+    def refresh(self, tickets: Sequence[r.RefreshTicket], now: float | None) -> set[int]:
+        """Refresh tickets one by one, in one transaction."""
+
+        def refresh(run: Transaction) -> set[int]:
+            at = run("now", now=instant(now))[0][0]
+            named = [{"key": each.key, "attempt": each.attempt} for each in tickets]
+            ends = [{"expires_at": at + micros(each.patience)} for each in tickets]
+            batch = [{**name, **end} for name, end in zip(named, ends, strict=True)]
+            if run.many("keep_ticket", batch) == len(batch):
+                return set(range(len(batch)))
+            return {place for place, name in enumerate(named) if run("find_ticket", **name)}
+
+        return self.sessions.transact(refresh)
+
+    def tidy_up(self, request: r.Sweep, now: int, forget_before: int) -> None:
+        """Remove the bells of dead processes, once others may ask."""
+        self.sessions.afterwards(partial(self.signals.sweep, request.limit))
+
+    # Requests inside a caller's transaction, which becomes the file's only writer. Whoever is concerned would
+    # find nothing yet: they learn of it by their heartbeat.
+
+    def prepare_within(self, request: r.Request[Any]) -> None:
+        """See that the file is still the same."""
+        self._database.look_again()
+
+    def foresee(self, caller: Caller, request: r.Acquire | r.Release, rule: rehearsal.Rule) -> Foreseen:
+        """Rehearse a request while nobody else writes."""
+
+        def rehearse(fetch: Fetch) -> Any:
+            return rehearsal.rehearse(fetch, request, rule, self.level)[0]
+
+        return self._database.in_turn(lambda: glance.foresee(self._database.path, caller, rehearse))
+
+    def explain(self, request: r.Fence, caller: Caller) -> r.NotHeld | None:
+        """Say why a lease is not alive, by what is committed; None if it is."""
+        self.store_id()
+        path = self._database.path
+        return glance.glance(path, lambda fetch: rehearsal.explain(fetch, request, self.level))
+
+    def wait_for_row(self, key: str) -> None:
+        """Wait for nobody: whoever has become the writer has all rows."""
