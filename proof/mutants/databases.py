@@ -812,6 +812,13 @@ DATABASE_MUTANTS = (
         ),
     ),
     Mutant(
+        "servers: a row that is locked twice for a moment is taken for one that stays locked",
+        "Fencing, P8",
+        WITHIN,
+        (("TRIES = 8", "TRIES = 2"),),
+        THEIRS.format("a_free_lock_is_taken_in_a_transaction_however_often_its_row_is_locked_for_a_moment"),
+    ),
+    Mutant(
         "mysql: as many holds are seen in a transaction as its limit allows",
         "P2, Fencing",
         WITHIN,

@@ -305,9 +305,36 @@ def test_a_try_in_a_transaction_does_not_wait_for_another_transaction(servers, s
     """Nobody waits inside a transaction, not even for a row."""
     with closing(servers.connect()) as other:
         assert isinstance(take_within(store, other, "a-1"), Granted)
-        assert isinstance(take_within(store, connection, "b-1"), Busy)
+        busy = take_within(store, connection, "b-1")
+        assert isinstance(busy, Busy)
+        assert str(busy.holder) == "a transaction that is still open"
         other.rollback()
     assert isinstance(take_within(store, connection, "b-1"), Granted)
+
+
+def test_a_free_lock_is_taken_in_a_transaction_however_often_its_row_is_locked_for_a_moment(
+    servers, store, connection, monkeypatch
+):
+    """The keeper asks about a lease that was rolled back: it locks the row twice in a row."""
+    wait_for_row = type(store.dialect).wait_for_row
+    moments = iter(range(3))
+    with closing(servers.connect()) as other:
+
+        def lock_it() -> None:
+            assert isinstance(take_within(store, other, "a-1"), Granted)
+
+        def wait_for_a_moment(*arguments: Any) -> None:
+            other.rollback()
+            wait_for_row(*arguments)
+            if next(moments, None) is not None:
+                with monkeypatch.context() as undone:
+                    undone.setattr(type(store.dialect), "wait_for_row", wait_for_row)
+                    lock_it()
+
+        lock_it()
+        monkeypatch.setattr(type(store.dialect), "wait_for_row", wait_for_a_moment)
+        assert isinstance(take_within(store, connection, "b-1"), Granted)
+    assert next(moments, None) is None
 
 
 def test_what_was_released_in_a_transaction_can_be_taken_in_it_again(at_all_levels, store, connection):

@@ -182,6 +182,12 @@ def test_a_timeout_tells_a_lock_that_is_shut_from_one_that_is_held():
     assert str(error).startswith("'nightly' is shut: the last to have it was worker-7 (host")
 
 
+def test_a_lock_that_a_transaction_takes_for_the_first_time_has_no_holder_to_describe():
+    pinned = Holder("a transaction that is still open", "", 0, 0, 0.0)
+    error = errors.LockTimeout("nightly", waited=0.0, holder=pinned, expires_in=0.25)
+    assert "held by a transaction that is still open, lease" in str(error)
+
+
 def test_a_timeout_does_not_speak_of_ends_in_the_past():
     error = errors.LockTimeout("nightly", waited=1.0, holder=HOLDER, expires_in=-2.0)
     assert "ends in 0.0 s" in str(error)

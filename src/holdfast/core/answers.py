@@ -36,6 +36,8 @@ class Holder:
     gone: bool = False  # its lease is over, and the lock is shut because of it, or its result kept
 
     def __str__(self) -> str:
+        if not self.token:  # nobody was granted it yet, and an open transaction is about to take it
+            return self.owner
         if self.gone:
             where = whereabouts(self.host, self.pid)
             return f"{self.owner} ({where}), who was granted it {self.held_for:.1f} s ago"

@@ -167,9 +167,8 @@ class Dialect(ABC, Generic[S]):
         """Wake a client when the caller commits, if the database can do that."""
 
     def wait_for_row(self, key: str) -> None:
-        """Wait until nobody has the row of a key locked, but not for long."""
-        with suppress(RowLocked):
-            self.sessions.fetch("lock_row", key=key)
+        """Wait until nobody has the row of a key locked. Raise `RowLocked` if that takes long."""
+        self.sessions.fetch("lock_row", key=key)
 
     def put_off(self, request: r.Acquire) -> r.Queued | r.Busy:
         """Return the answer to who cannot have the row now."""

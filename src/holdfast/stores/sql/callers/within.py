@@ -8,6 +8,7 @@ request is rehearsed first, by the same rules and without a lock.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from holdfast.core.family import PLAIN
@@ -39,6 +40,10 @@ CHANGED_MEANWHILE = (
     "somebody else has changed {key!r} at this very moment, and now your transaction has it locked, which"
     " keeps them from renewing: roll back, and try again"
 )
+
+# How often a row is tried that was locked and is free again. Most locks last for a moment. The renewal of a
+# lease that is over, for example, locks its row twice.
+TRIES = 8
 
 # What nobody can change while the row is locked, and their transaction does not change itself.
 _FROM_OUTSIDE = {"read_lock", "queue_head", "find_ticket", "all_tickets", "live_instances", "tickets_before"}
@@ -138,15 +143,16 @@ def answer(caller: Caller, request: Request[Any], home: Dialect[Any]) -> tuple[A
 
 
 def _change(caller: Caller, request: Acquire | Release, home: Dialect[Any]) -> tuple[Any, Post]:
-    for has_waited in (False, True):
+    for _ in range(TRIES):
         foreseen = home.foresee(caller, request, _rule(request))
         if foreseen.sure and foreseen.answer is not None:
             return foreseen.answer, []
-        try:
+        with suppress(RowLocked):
             return _lock_and_change(caller, request, home, foreseen)
+        try:
+            home.wait_for_row(request.key)
         except RowLocked:
-            if not has_waited:
-                home.wait_for_row(request.key)
+            break
     return home.put_off(request) if isinstance(request, Acquire) else foreseen.answer, []
 
 

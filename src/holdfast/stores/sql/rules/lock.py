@@ -125,7 +125,7 @@ class LockRow:
             return first.holder(self.now, claimed=bool(self.claimed))
         if self._shut_by is not None:
             return self._shut_by.holder(self.now)
-        if not self.is_row:  # somebody is about to make it, or keeps us from it
+        if not self.exists:  # somebody is about to take it for the first time
             return Holder(PINNED, "", 0, 0, 0.0)
         held_for = (self.now - self.granted_at) / 1e6
         return Holder(PINNED, self.host, self.pid, self.token, held_for, bool(self.claimed))
