@@ -420,5 +420,6 @@ def test_closing_does_not_wait_for_the_sleep_to_end(stores, mariadb_server):
 def test_without_signals_nobody_listens(stores, mariadb_locks):
     store, _ = stores(OTHER_CLIENT, f"{mariadb_locks}&signals=no")
     assert not store.traits.signals
+    before = set(listening_threads())  # one of a test before may not have ended yet
     store.be_reachable()
-    assert not listening_threads()
+    assert set(listening_threads()) <= before
