@@ -150,7 +150,7 @@ def render(line: list[Part], width: int, *, colours: bool) -> str:
 
 
 def _heading(record: Record, now: float, width: int, glyphs: Glyphs) -> list[list[Part]]:
-    title = " holdfast demo  "
+    title = " holdfast  "
     about = f"{len(NAMES)} processes, 1 lock, 1 SQLite file"
     elapsed = f"{now - record.started:5.1f} s  Ctrl-C ends it "
     gap = max(width - len(title) - len(about) - len(elapsed), 1)

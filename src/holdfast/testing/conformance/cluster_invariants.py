@@ -1,7 +1,7 @@
 """The invariants of clusters, checked after every step of random traffic.
 
-As in `keeping_promises`: whoever witnesses it knows only requests, answers and the time, and so finds where
-all stores are wrong together.
+As in `invariants`: the witness knows only requests, answers and the time. So it finds where all stores are
+wrong together.
 """
 
 from __future__ import annotations
