@@ -82,12 +82,9 @@ function show() {
   }
   if (!isOut && state.link === "online" && view === null) route();
   for (const element of document.querySelectorAll("nav, #account")) mark(element, "hidden", isOut || !state.server);
-  if (state.server) {
-    const { authentication, principal } = state.server;
-    put(account, authentication ? clean(principal.name) : "no sign-in");
-    mark(readOnly, "hidden", !isReadOnly());
-    put(readOnly, may("observe") ? "read-only" : "no rights");
-  } else mark(readOnly, "hidden", true);
+  if (state.server) put(account, state.server.authentication ? clean(state.server.principal.name) : "no sign-in");
+  mark(readOnly, "hidden", !isReadOnly());
+  put(readOnly, may("observe") ? "read-only" : "no rights");
   showLight();
   tell(performance.now());
 }
