@@ -37,7 +37,6 @@ JSON = "application/json"
 HISTORY = OneOf(HISTORY_LEVELS)
 UNKNOWN = "(none)"  # the route of what has none
 FAILED = "the server has failed; its log says more under {}"
-DRAINING = "the server is going away; ask again with the same attempt"
 
 
 class App:
@@ -166,7 +165,7 @@ class App:
         if verb is not None and route.scope == "everywhere" and not principal.everywhere(verb):
             raise errors.AccessDenied(f"{principal.name} has no right to {verb} everything ({verb}:*)")
         if self._system.draining and route.streams:
-            raise errors.StoreUnavailable(DRAINING)
+            raise errors.StoreUnavailable(waits.GOING_AWAY)
 
     def _read(self, request: HTTPRequest, route: Route, named: str, principal: Principal) -> Call:
         """Return what is asked for, checked."""

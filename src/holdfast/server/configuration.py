@@ -7,6 +7,7 @@ an error: a misspelt limit would protect nobody.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -166,9 +167,6 @@ def _blame(message: str, sources: Mapping[str, str]) -> str:
 
 
 def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    return f"{value:g}" if isinstance(value, float) and value.is_integer() and value < 1e6 else str(value)
+    if isinstance(value, float) and value.is_integer() and value < 1e6:
+        return f"{value:g}"
+    return json.dumps(value, ensure_ascii=False)  # what is no table is written the same in both

@@ -60,14 +60,14 @@ class RequestQueue:
     def _take(self) -> Group:
         """Return what is to be asked next; nothing when it is over."""
         group: Group = []
-        while not group:
+        while True:
             with suppress(IndexError):
                 while len(group) < self._most:
                     request, future = self._waiting.popleft()
                     if not future.cancelled():  # whoever asked has gone: nothing was done yet
                         group.append((request, future))
             if group:
-                break
+                return group
             with self._changed:
                 self._idle += 1  # before we look again: everybody who asks from now on notifies us
                 if not self._waiting:
@@ -75,4 +75,3 @@ class RequestQueue:
                         return []
                     self._changed.wait()
                 self._idle -= 1
-        return group

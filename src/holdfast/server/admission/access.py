@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from holdfast.core.access import AccessToken, ListAccess, Right, Verb, parse_right, prefixes
 from holdfast.core.data import data
@@ -52,7 +53,7 @@ class Principal:
 
     def everywhere(self, verb: Verb) -> bool:
         """Tell whether they may use *verb* on every key there may be."""
-        return any(right.prefix and right.allows(verb, "") for right in self.rights)
+        return self.covers(verb, "")
 
     def any(self, verb: Verb) -> bool:
         """Tell whether there is any key that they may use *verb* on."""
@@ -228,7 +229,7 @@ class Access:
             return
         before, self._listed = self._tokens, tokens
         self._tokens = {token.id: known for token in tokens if (known := _known(token)) is not None}
-        over = [id for id, known in before.items() if not known.same_as(self._tokens.get(id))]
+        over = [id for id, known in before.items() if known != self._tokens.get(id)]
         if self._tokens and not self.required and not self._settings.insecure_no_authentication:
             self.required = True  # and it stays so, even when the last token is revoked
             over.append("")
@@ -254,17 +255,12 @@ class Access:
                 self._failing = False
 
 
+@dataclass(repr=False, slots=True)
 class _Known:
     """A token, ready to be compared. It does not show what it is compared with."""
 
-    __slots__ = ("digest", "principal")
-
-    def __init__(self, digest: bytes, principal: Principal) -> None:
-        self.digest = digest
-        self.principal = principal
-
-    def same_as(self, other: _Known | None) -> bool:
-        return other is not None and (self.digest, self.principal) == (other.digest, other.principal)
+    digest: bytes
+    principal: Principal
 
 
 def _known(token: AccessToken) -> _Known | None:

@@ -6,12 +6,12 @@ but breaking a lock needs none. Where access tokens are needed no page has one, 
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 
 from holdfast.errors import AccessDenied
+from holdfast.server.admission.safety import is_loopback
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(:[0-9]{1,5})?", re.IGNORECASE)
 _FOREIGN = frozenset({"cross-site", "same-site"})  # another port of this machine is another site, too
@@ -39,10 +39,4 @@ def refuse_other_sites(headers: Mapping[str, str], *, here: bool) -> None:
 @lru_cache(maxsize=64)  # nearly all requests have the same
 def _is_this_machine(host: str) -> bool:
     found = _HOST.fullmatch(host)
-    if found is None:
-        return False
-    name = found[1].strip("[]")
-    try:
-        return name == "localhost" or ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
+    return found is not None and (found[1] == "localhost" or is_loopback(found[1]))

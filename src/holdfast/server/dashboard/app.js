@@ -5,14 +5,12 @@ import { h, mark, put } from "./lib/dom.js";
 import { clean, duration } from "./lib/format.js";
 import { eventsView } from "./views/events.js";
 import { instancesView } from "./views/instances.js";
-import { forget, resume } from "./lib/journal.js";
 import { helpDialog, listen } from "./lib/keys.js";
 import { lockView } from "./views/lock.js";
 import { locksView } from "./views/locks.js";
 import { serverView } from "./views/server.js";
 import { accountDialog, askForToken, signinView } from "./views/signin.js";
 import { emit, isReadOnly, may, on, state } from "./lib/state.js";
-import { unfollow } from "./lib/stream.js";
 import { worksView } from "./views/work.js";
 import { workView } from "./views/workitem.js";
 
@@ -73,11 +71,8 @@ function show() {
   const isOut = state.link === "signed-out";
   const isNews = isOut !== wasSignedOut;
   wasSignedOut = isOut; // first: what follows changes things, and comes back here
-  mark(document.body, "data-link", state.link);
   mark(document.body, "data-stale", state.link === "offline" || state.failing !== "");
   if (isOut && isNews) {
-    forget();
-    unfollow();
     view?.hide();
     view = null;
     main.replaceChildren(signinView);
@@ -87,12 +82,9 @@ function show() {
   }
   if (!isOut && state.link === "online" && view === null) route();
   for (const element of document.querySelectorAll("nav, #account")) mark(element, "hidden", isOut || !state.server);
-  if (state.server) {
-    const { authentication, principal } = state.server;
-    put(account, authentication ? clean(principal.name) : "no sign-in");
-    mark(readOnly, "hidden", !isReadOnly());
-    put(readOnly, may("observe") ? "read-only" : "no rights");
-  } else mark(readOnly, "hidden", true);
+  if (state.server) put(account, state.server.authentication ? clean(state.server.principal.name) : "no sign-in");
+  mark(readOnly, "hidden", !isReadOnly());
+  put(readOnly, may("observe") ? "read-only" : "no rights");
   showLight();
   tell(performance.now());
 }
@@ -141,7 +133,6 @@ function tell(now) {
 
 on("change", show);
 on("tick", tell);
-on("connected", resume);
 window.addEventListener("hashchange", () => state.link !== "signed-out" && state.server && route());
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address is the view's

@@ -15,7 +15,7 @@ from holdfast.errors import RequestRefused, StoreError
 from holdfast.log import log
 from holdfast.server.http.deadlines import NEVER
 from holdfast.server.http.door import Cut, Door
-from holdfast.server.http.handshake import LINGER, Handshake
+from holdfast.server.http.handshake import LINGER, greet
 from holdfast.server.http.message import HTTPRequest, Response, Stream, new_id, problem
 from holdfast.server.http.reader import Reader
 from holdfast.server.http.responses import CONTINUE, render, render_start
@@ -47,7 +47,7 @@ class Connection(asyncio.BufferedProtocol):
         self._listener = listener
         self._limits = listener.limits
         self.remote = remote  # the peer's address
-        self._handshake: Handshake | None = None  # until there is a transport
+        self._handshake: asyncio.Task[None] | None = None  # until there is a transport
         self._state = CLOSING
         self._reader: Reader | None = None
         self._stream: Stream | None = None
@@ -79,7 +79,7 @@ class Connection(asyncio.BufferedProtocol):
             listener.forget(self)
             return
         self._within(self._limits.head_time)
-        self._handshake = Handshake(self, self.remote, listener, sock)
+        self._handshake = greet(self, self.remote, listener, sock)
 
     def _within(self, seconds: float) -> None:
         """Let the peer be late after so many seconds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl as tls
 from collections.abc import Callable
+from functools import cached_property
 from typing import Literal
 
 from holdfast.server.http.deadlines import Deadlines
@@ -42,14 +43,13 @@ class Door:
         self._unread_bytes = 0
         self.room = Room(LARGE_BODIES * limits.body)
         self.buffer = memoryview(bytearray(READ))
-        self._deadlines: Deadlines | None = None
         self._empty: asyncio.Future[None] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
 
-    @property
+    @cached_property
     def deadlines(self) -> Deadlines:
-        assert self._deadlines is not None
-        return self._deadlines
+        """Those of all connections, from the start on."""
+        return Deadlines(self.loop)
 
     def admit(self, connection: Guest, remote: str) -> bool:
         """Count a connection that was accepted; False if there is no place for it, nor anybody to make room.

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.server.http.connection import Connection
-from holdfast.server.http.deadlines import Deadlines
 from holdfast.server.http.door import Door, OnCut
 from holdfast.server.http.message import Handler
 from holdfast.server.http.tls import ServerContext
@@ -44,8 +43,6 @@ class Listener(Door):
     async def start(self, host: str, port: int, ssl: tls.SSLContext | None = None) -> int:
         """Listen on every address that *host* has; return the port, which is a free one for 0."""
         self.loop = asyncio.get_running_loop()
-        if self._deadlines is None:
-            self._deadlines = Deadlines(self.loop)
         self.tls = ssl
         found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for each in _listen_on([(family, address) for family, _, _, _, address in found], port):
@@ -101,8 +98,7 @@ class Listener(Door):
         self._stop()
         for connection in list(self.connections):
             connection.abort()
-        if self._deadlines is not None:
-            self._deadlines.close()
+        self.deadlines.close()
 
     async def _until_empty(self, timeout: float) -> None:  # noqa: ASYNC109
         if self.connections:

@@ -77,13 +77,12 @@ class Stream:
     ends; `on_room` whenever everything sent so far is on its way, after it was not.
     """
 
-    __slots__ = ("_early", "_ended", "_sink", "content_type", "gone", "headers", "on_gone", "on_room")
+    __slots__ = ("_early", "_ended", "_sink", "gone", "headers", "on_gone", "on_room")
 
-    def __init__(self, headers: Headers = (), content_type: str = EVENTS) -> None:
+    def __init__(self, headers: Headers = ()) -> None:
         self.headers = headers
-        self.content_type = content_type
         self.gone = False
-        self.on_gone: Callable[[], None] | None = None
+        self.on_gone: Callable[[], object] | None = None
         self.on_room: Callable[[], None] | None = None
         self._sink: Sink | None = None
         self._early = bytearray()  # what was sent before the connection began
@@ -101,10 +100,10 @@ class Stream:
     def end(self, last: bytes = b"") -> None:
         """Send *last*, then close; a peer that does not read it within some seconds is cut off."""
         if not self.gone and not self._ended:
-            if self._sink is None:
-                self.send(last)
             self._ended = True
-            if self._sink is not None:
+            if self._sink is None:
+                self._early += last
+            else:
                 self._sink.end_stream(last)
 
     @property

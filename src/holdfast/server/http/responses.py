@@ -8,7 +8,7 @@ from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 
-from holdfast.server.http.message import Headers, HTTPRequest, Response, Stream
+from holdfast.server.http.message import EVENTS, Headers, HTTPRequest, Response, Stream
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -35,7 +35,7 @@ def render(response: Response, request: HTTPRequest, keep_alive: bool) -> bytes:
 
 def render_start(stream: Stream, request: HTTPRequest) -> bytes:
     """Return the head of *stream*, which ends with its connection."""
-    head = f"{_start(200, stream.content_type, stream.headers)}{_date()}{_who_asked(request)}"
+    head = f"{_start(200, EVENTS, stream.headers)}{_date()}{_who_asked(request)}"
     return f"{head}{UNBUFFERED}Connection: close\r\n\r\n".encode("latin-1")
 
 
@@ -73,13 +73,10 @@ def _line(name: str, value: str) -> str:
     return f"{name}: {value}"
 
 
-class _Dated:
-    second = 0
-    line = ""
-
-
 def _date() -> str:
-    now = int(time.time())
-    if now != _Dated.second:
-        _Dated.line, _Dated.second = f"Date: {formatdate(now, usegmt=True)}\r\n", now
-    return _Dated.line
+    return _date_at(int(time.time()))
+
+
+@lru_cache(maxsize=2)  # a second has many answers
+def _date_at(now: int) -> str:
+    return f"Date: {formatdate(now, usegmt=True)}\r\n"

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Literal
 
+from holdfast.clock import boot_time
 from holdfast.core.keeper import BATCH
-from holdfast.core.plans import Clock
 from holdfast.core.requests import Acquire, Queued, RefreshTicket, Renew, Signal
 from holdfast.log import log
 from holdfast.server.admission.access import Principal
@@ -34,9 +34,7 @@ class SentAway(Exception):
 class Waiter:
     """One acquire that is waited for."""
 
-    def __init__(
-        self, request: Acquire, principal: Principal | None, on_queued: OnQueued | None, clock: Clock
-    ) -> None:
+    def __init__(self, request: Acquire, principal: Principal | None, on_queued: OnQueued | None) -> None:
         self.request = request
         self.key = request.key
         self.attempt = ""  # which can be signalled now
@@ -45,7 +43,6 @@ class Waiter:
         self.sent_away: Away | None = None
         self.on_queued = on_queued  # told how it moves up, with its attempt
         self.queued: Queued | None = None  # what it was told last
-        self._clock = clock
         self._signal: Signal | None = None
         self._woken: asyncio.Future[None] | None = None
 
@@ -69,17 +66,12 @@ class Waiter:
     async def wait(self, until: float | None) -> Signal | None:
         """Return the next signal, or None when the time has come. Raise `SentAway` if it is."""
         if self._signal is None and self.sent_away is None:
-            loop = asyncio.get_running_loop()
-            self._woken = loop.create_future()
-            timer = None
-            if until is not None:
-                timer = loop.call_later(max(until - self._clock(), 0.0), self._wake)
+            self._woken = asyncio.get_running_loop().create_future()
+            left = None if until is None else max(until - boot_time(), 0.0)
             try:
-                await self._woken
+                await asyncio.wait([self._woken], timeout=left)
             finally:
                 self._woken = None
-                if timer is not None:
-                    timer.cancel()
         signal, self._signal = self._signal, None
         if self.sent_away is not None and (signal is None or self.sent_away == "revoked"):
             raise SentAway(self.sent_away)

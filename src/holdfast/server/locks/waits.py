@@ -18,7 +18,7 @@ from holdfast.core import plans
 from holdfast.core.data import data, replace
 from holdfast.core.driver import Drive
 from holdfast.core.events import HistoryLevel
-from holdfast.core.plans import Abandoned, Clock, Grant, Wait
+from holdfast.core.plans import Abandoned, Grant, Wait
 from holdfast.core.refusals import error_for
 from holdfast.core.requests import Acquire, Done, Failed, NotHeld, Queued, Withdraw
 from holdfast.core.settings import Settings
@@ -58,19 +58,13 @@ class Waits:
     """See the module. To be used from one event loop."""
 
     def __init__(
-        self,
-        backend: Backend,
-        *,
-        heartbeats: sse.Heartbeats | None = None,
-        settings: Settings | None = None,
-        clock: Clock = boot_time,
+        self, backend: Backend, *, heartbeats: sse.Heartbeats | None = None, settings: Settings | None = None
     ) -> None:
         self._backend = backend
         self._heartbeats = heartbeats or sse.Heartbeats()
         self._settings = settings or Settings()
-        self._clock = clock
         self._tickets = Tickets(backend, self._settings.heartbeat)
-        self._withdrawals = Withdrawals(backend, self._settings, clock)
+        self._withdrawals = Withdrawals(backend, self._settings)
         self._tasks: set[asyncio.Task[None]] = set()  # streams, and what is undone
         self._draining = False
         self.count = 0  # how many acquires there are at this moment
@@ -88,12 +82,12 @@ class Waits:
         if self._draining:
             raise SentAway("draining")
         request = self._patient(request)
-        waiter = Waiter(request, manner.principal, on_queued, self._clock)
+        waiter = Waiter(request, manner.principal, on_queued)
         plan = plans.acquire(
             request,
             timeout=None if manner.keep else manner.timeout,
             settings=self._settings,
-            clock=self._clock,
+            clock=boot_time,
             roll=random.random,
             retire=self._backend.traits.repeats,
         )
@@ -124,7 +118,7 @@ class Waits:
         """Do what a plan wants, step by step. Who keeps its place is content with that at the deadline."""
         deadline = None
         if manner.keep and manner.timeout is not None:
-            deadline = self._clock() + manner.timeout
+            deadline = boot_time() + manner.timeout
         going = drive.tell(None)
         while going:
             step = drive.step
@@ -137,7 +131,7 @@ class Waits:
             try:
                 result: Any = await self._backend.ask(step, manner.history)
             except errors.StoreError as error:
-                if deadline is not None and self._clock() >= deadline:
+                if deadline is not None and boot_time() >= deadline:
                     if waiter.queued is None:
                         raise
                     return waiter.queued
@@ -151,7 +145,7 @@ class Waits:
                 self._tickets.keep(waiter, result)
                 if waiter.on_queued is not None:
                     waiter.on_queued(result, waiter.attempt)
-                if deadline is not None and self._clock() >= deadline:
+                if deadline is not None and boot_time() >= deadline:
                     return result
             going = drive.tell(result)
         return cast("Grant | Done", drive.result)
@@ -211,13 +205,9 @@ class Waits:
         with ExitStack() as places:
             if place is not None:
                 places.enter_context(place)  # here, where it can still be refused
-            listener = _Listener(stream, say, self._clock, self._settings.heartbeat)
+            listener = _Listener(stream, say, self._settings.heartbeat)
             task = self._start(self._tell(listener, request, manner, places.pop_all()))
-
-        def left() -> None:
-            task.cancel()
-
-        stream.on_gone = left
+        stream.on_gone = task.cancel
 
     async def _tell(self, listener: _Listener, request: Acquire, manner: Manner, places: ExitStack) -> None:
         stream = listener.stream
@@ -276,19 +266,18 @@ def _over(request: Acquire, answer: NotHeld | Done | Failed) -> Done:
 class _Listener:
     """A stream that is told how a waiter moves up."""
 
-    __slots__ = ("_clock", "_every", "_said", "_said_at", "say", "stream")
+    __slots__ = ("_every", "_said", "_said_at", "say", "stream")
 
-    def __init__(self, stream: Stream, say: Say, clock: Clock, every: float) -> None:
+    def __init__(self, stream: Stream, say: Say, every: float) -> None:
         self.stream = stream
         self.say = say
-        self._clock = clock
         self._every = every
         self._said: Queued | None = None
         self._said_at = 0.0
 
     def queued(self, queued: Queued, attempt: str) -> None:
         """Tell of the place: at once if it is another one, otherwise not all the time."""
-        now = self._clock()
+        now = boot_time()
         if self._said is None or self._said.position != queued.position or now - self._said_at >= self._every:
             self._said, self._said_at = queued, now
             self.stream.send(sse.event("queued", self.say(queued)))

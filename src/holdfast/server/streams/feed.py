@@ -12,6 +12,7 @@ import asyncio
 import random
 import time
 from collections import deque
+from functools import partial
 
 from holdfast.core.backoff import Backoff
 from holdfast.core.events import Event
@@ -72,7 +73,7 @@ class EventHub:
         self._subscribers[subscriber] = None
         self._joining.append(subscriber)
         self._heartbeats.add(subscriber.beat)
-        stream.on_gone = subscriber.left
+        stream.on_gone = partial(self.remove, subscriber)
         self._wake.set()
         if self._reader is None:
             self._reader = asyncio.get_running_loop().create_task(self._read(), name="holdfast-feed")

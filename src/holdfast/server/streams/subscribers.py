@@ -82,10 +82,6 @@ class Subscriber:
         if not self.say_place() and not self.stream.send(sse.heartbeat()):
             self._hub.remove(self)
 
-    def left(self) -> None:
-        """Take note that the peer has gone."""
-        self._hub.remove(self)
-
     def dismiss(self, reason: sse.Reason, detail: str) -> None:
         """End the stream."""
         place = self._hub.place_of(self)
@@ -108,9 +104,8 @@ class Index:
     """Who is concerned by a key, among thousands: by dictionaries, however many watch something else."""
 
     def __init__(self) -> None:
-        self._watching: dict[
-            tuple[str, bool], dict[Subscriber, None]
-        ] = {}  # a key or prefix, and which it is
+        # By a key or prefix, and whether it is a key.
+        self._watching: dict[tuple[str, bool], dict[Subscriber, None]] = {}
         self._lengths: Counter[int] = Counter()  # of the prefixes: few, however many those are
 
     def add(self, subscriber: Subscriber) -> None:

@@ -5,13 +5,11 @@ import { accessToken } from "./token.js";
 
 const PATIENCE = 10_000; // ms until a request counts as unanswered
 
-/** What the server answered instead: a problem with its status, the error's name and its fields. */
+/** What the server answered instead: a problem, with its status. */
 export class Problem extends Error {
   constructor(status, body) {
     super(body.detail || `the server answered ${status}`);
     this.status = status;
-    this.error = body.error ?? "";
-    this.body = body;
   }
 }
 

@@ -1,9 +1,9 @@
 // Dialogs: one at a time, closed by Esc, with the focus where it belongs afterwards.
 
-import { Problem } from "./api.js";
+import { get, isAskable, Problem } from "./api.js";
 import { h, mark, put, refill } from "./dom.js";
 import { clean, lockLink } from "./format.js";
-import { emit } from "./state.js";
+import { emit, may } from "./state.js";
 
 const host = h("dialog", { "aria-labelledby": "dialog-title" });
 document.body.append(host);
@@ -45,6 +45,18 @@ export function inform(title, content, button = null) {
 
 /** Say something in a sentence. */
 export const tell = (title, ...text) => inform(title, [h("p", {}, ...text)]);
+
+/** Return what is at `path`, to ask about it: null if we may not, something else is asked, or `missing` is told. */
+export async function look(path, key, verb, missing) {
+  if (isOpen() || !may(verb, key) || !isAskable(key)) return null;
+  try {
+    const found = await get(path);
+    return isOpen() ? null : found;
+  } catch (error) {
+    if (error instanceof Problem) tell(missing, clean(error.message));
+    return null;
+  }
+}
 
 export const strong = (text) => h("b", {}, clean(text));
 export const field = (text, input) => h("label", { class: "field" }, h("span", {}, text), input);

@@ -16,8 +16,6 @@ class Member {
   ttl = 0; // the longest that it was seen to have left
 
   take(view, cameAt) {
-    const before = this.view;
-    this.isNews = before !== undefined && before.state !== view.state;
     this.view = view;
     this.end = cameAt + view.expires_in * 1000;
     this.ttl = Math.max(this.ttl, view.expires_in);
@@ -40,7 +38,6 @@ let taken = 0;
 
 export const fleet = {
   members: [], // those that are there first
-  more: false,
   byId: new Map(),
 
   async load() {
@@ -57,7 +54,6 @@ export const fleet = {
     if (turn < taken) return; // somebody asked later, and was answered sooner
     taken = turn;
     fleet.byId = found;
-    fleet.more = after !== null;
     const order = ({ view: a }, { view: b }) =>
       ORDER[a.state] - ORDER[b.state] || byName(a.name, b.name) || a.joined_at - b.joined_at;
     fleet.members = [...found.values()].sort(order);

@@ -11,7 +11,7 @@ const LATER = 10_000; // ms, when the server would not
 export const journal = []; // oldest first
 
 /** Read the newest events and follow; or go on, if the connection was only lost. A new principal begins anew. */
-export async function resume() {
+async function resume() {
   try {
     const { after } = await get(`/v1/events${query({ limit: 1 })}`);
     if (place() !== null && place() <= after) return reopen();
@@ -32,12 +32,12 @@ function add(event) {
   if (journal.length > KEPT) journal.splice(0, journal.length - KEPT);
 }
 
-export function forget() {
-  journal.length = 0;
-  emit("journal", 0);
-}
-
+on("connected", resume);
 on("event", (event) => {
   add(event);
   emit("journal", 1);
+});
+on("signed-out", () => {
+  journal.length = 0;
+  emit("journal", 0);
 });

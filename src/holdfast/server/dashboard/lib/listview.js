@@ -69,19 +69,11 @@ export class ListView {
     });
     on("event", () => this.isShown && this.refresher.kick());
     on("change", () => this.isShown && this.list.draw());
-    on("signed-out", () => {
-      this.rows.clear();
-      this.refresher.isLoaded = false;
-    });
+    on("signed-out", () => (this.refresher.isLoaded = false));
   }
 
   get isShown() {
     return this.element.isConnected;
-  }
-
-  /** Ask again, if anybody looks. */
-  refresh() {
-    if (this.isShown) this.refresher.now();
   }
 
   draw() {

@@ -8,6 +8,8 @@ const EVERY = 2000;
 const SHARE = 6; // a load that takes long is asked for less often: it may take a seventh of the time
 const SOON = 150; // ms: events come in bursts
 
+const running = new Set(); // those that are on
+
 /** Calls `load` while it is on, and `ended` after it: with an error, if the server has something against it. */
 export class Refresher {
   problem = ""; // what the server had against it the last time
@@ -16,29 +18,18 @@ export class Refresher {
   #loading = false;
   #again = false;
   #took = 0;
-  #on = false;
-  #leave = () => {};
 
   constructor(load, ended) {
     Object.assign(this, { load, ended });
   }
 
   start() {
-    this.stop();
-    this.#on = true;
-    const seen = () => (document.hidden ? clearTimeout(this.#timer) : this.now());
-    const deaf = on("connected", () => this.now());
-    document.addEventListener("visibilitychange", seen);
-    this.#leave = () => {
-      deaf();
-      document.removeEventListener("visibilitychange", seen);
-    };
+    running.add(this);
     return this.now();
   }
 
   stop() {
-    this.#on = false;
-    this.#leave();
+    running.delete(this);
     clearTimeout(this.#timer);
   }
 
@@ -50,11 +41,11 @@ export class Refresher {
 
   #plan(pause) {
     clearTimeout(this.#timer);
-    if (this.#on && !document.hidden) this.#timer = setTimeout(() => this.now(), pause);
+    if (running.has(this) && !document.hidden) this.#timer = setTimeout(() => this.now(), pause);
   }
 
   async now() {
-    if (!this.#on || document.hidden || !isOnline()) return;
+    if (!running.has(this) || document.hidden || !isOnline()) return;
     if (this.#loading) {
       this.#again = true;
       return;
@@ -80,4 +71,7 @@ export class Refresher {
   }
 }
 
+const refreshAll = () => running.forEach((each) => each.now());
+on("connected", refreshAll);
+document.addEventListener("visibilitychange", refreshAll); // of a hidden tab, none does anything
 setInterval(() => document.hidden || emit("tick", performance.now()), 1000);

@@ -1,6 +1,7 @@
 // The rows of one question to the server: loaded page by page, swapped in at once, kept through refreshes.
 
 import { get, query } from "./api.js";
+import { on } from "./state.js";
 
 const PAGE = 500;
 
@@ -15,6 +16,7 @@ export class RowSet {
 
   constructor({ path, items, states, Row }) {
     Object.assign(this, { path, items, states, Row });
+    on("signed-out", () => this.#clear());
   }
 
   /** Load what matches; `early` is called when the first page of a new question is there. */
@@ -61,7 +63,7 @@ export class RowSet {
   }
 
   /** Forget everything: somebody else looks now. */
-  clear() {
+  #clear() {
     this.#abort?.abort();
     this.#byKey = new Map();
     this.#question = "";

@@ -2,7 +2,7 @@
 // server-sent events, resuming after the last one seen, and trying again with growing pauses.
 
 import { request } from "./api.js";
-import { change, emit, isOnline, state } from "./state.js";
+import { change, emit, isOnline, on, state } from "./state.js";
 import { connect } from "./connection.js";
 
 const SILENCE = 40_000; // ms; the server says something every 15 s
@@ -43,7 +43,7 @@ let running = null;
 let pause = FIRST_PAUSE;
 let timer = 0;
 
-/** Follow the events after a place, until `unfollow`. Each is emitted as `event`. */
+/** Follow the events after a place, until somebody signs out. Each is emitted as `event`. */
 export function follow(after) {
   unfollow();
   lastId = String(after);
@@ -58,13 +58,15 @@ export function reopen() {
   if (running === null) open();
 }
 
-export function unfollow() {
+function unfollow() {
   clearTimeout(timer);
   running?.abort();
   running = null;
   lastId = null;
   change({ stream: "off" });
 }
+
+on("signed-out", unfollow);
 
 async function open() {
   clearTimeout(timer);

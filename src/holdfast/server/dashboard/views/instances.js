@@ -97,10 +97,7 @@ on("tick", (now) => {
   if (element.isConnected) for (const card of cards.children) tickCard(card, now);
 });
 on("event", () => element.isConnected && refresher.kick());
-on("signed-out", () => {
-  assigned.clear();
-  refresher.isLoaded = false;
-});
+on("signed-out", () => (refresher.isLoaded = false));
 
 export const instancesView = {
   title: "Instances",

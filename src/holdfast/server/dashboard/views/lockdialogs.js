@@ -1,8 +1,8 @@
 // What a person can do to a lock: take it away from its holder, and change how many permits a semaphore has. Each says
 // before what will happen. With a break the token that was seen is sent along: whoever has the lock by then keeps it.
 
-import { get, isAskable, lockPath, post, Problem } from "../lib/api.js";
-import { effects, field, isOpen, outcome, question, strong, tell } from "../lib/dialog.js";
+import { get, lockPath, post } from "../lib/api.js";
+import { effects, field, isOpen, look, outcome, question, strong, tell } from "../lib/dialog.js";
 import { h } from "../lib/dom.js";
 import { clean, count, duration, number } from "../lib/format.js";
 import { Refresher } from "../lib/refresh.js";
@@ -34,17 +34,12 @@ const holding = (view) => (view.holders.length ? view.holders : view.holder && v
 
 /** Ask whether to break a lock: the lease of `token`, or of whoever holds it now. */
 export async function breakDialog(key, token = null) {
-  if (isOpen() || !may("break", key) || !isAskable(key)) return;
-  try {
-    const view = await get(lockPath(key));
-    const holders = holding(view);
-    const holder = token === null ? holders[0] : holders.find((each) => each.token === token);
-    if (isOpen()) return;
-    if (holder) askToBreak(view, holder, holders);
-    else tell("Nothing to break", strong(key), " is no longer held by the one you saw.");
-  } catch (error) {
-    if (error instanceof Problem) tell("It cannot be broken", clean(error.message));
-  }
+  const view = await look(lockPath(key), key, "break", "It cannot be broken");
+  if (!view) return;
+  const holders = holding(view);
+  const holder = token === null ? holders[0] : holders.find((each) => each.token === token);
+  if (holder) askToBreak(view, holder, holders);
+  else tell("Nothing to break", strong(key), " is no longer held by the one you saw.");
 }
 
 function askToBreak(view, holder, holders) {
@@ -55,12 +50,12 @@ function askToBreak(view, holder, holders) {
   });
   const [name, by] = signature();
   // While the question stands, the lock may change hands.
-  const look = async () => {
+  const lookAgain = async () => {
     const now = holding(await get(lockPath(key)));
     if (now.some((each) => each.token === holder.token)) return;
     say(`${clean(holder.owner)} does not hold it any more. Confirming will do nothing.`);
   };
-  const watch = new Refresher(look, () => {});
+  const watch = new Refresher(lookAgain, () => {});
   const say = question({
     title: "Force-release this lock?",
     subject: key,

@@ -131,10 +131,7 @@ function tick(now) {
 
 on("tick", (now) => element.isConnected && tick(now));
 on("change", () => element.isConnected && drawServer());
-on("signed-out", () => {
-  lockSet.clear();
-  clients = [];
-});
+on("signed-out", () => (clients = []));
 
 export const serverView = {
   title: "Server",

@@ -117,5 +117,5 @@ export const worksView = new ListView({
     return true;
   },
 });
-on("acted", () => worksView.refresh());
+on("acted", () => worksView.refresher.now());
 on("signed-out", () => types.show([], 0));

@@ -1,12 +1,13 @@
 // What a person can do to work: offer it, offer it again, forget it. Each says before what will happen.
 
-import { get, isAskable, post, Problem, remove, workPath } from "../lib/api.js";
-import { effects, field, isOpen, outcome, question, strong, tell } from "../lib/dialog.js";
+import { post, remove, workPath } from "../lib/api.js";
+import { effects, field, isOpen, look, outcome, question, strong, tell } from "../lib/dialog.js";
 import { h } from "../lib/dom.js";
-import { clean, pretty, workLink } from "../lib/format.js";
+import { pretty, workLink } from "../lib/format.js";
 import { fleet } from "../lib/fleet.js";
 import { may } from "../lib/state.js";
 
+const MISSING = "There is no such work";
 const UNKNOWN = "It may or may not have been done. Look before you try again";
 
 /** Ask for a new piece of work. */
@@ -24,7 +25,7 @@ export function offerDialog() {
 
 /** Ask whether to offer work again that is over: with the data it had, or other. */
 export async function offerAgainDialog(key) {
-  const work = await look(key, "acquire");
+  const work = await look(workPath(key), key, "acquire", MISSING);
   if (!work) return;
   if (work.state !== "completed" && work.state !== "failed") {
     tell("Nothing to offer again", strong(key), ` is ${work.state} already.`);
@@ -69,7 +70,7 @@ function ask(title, subject, content, { keyOf, data: before, tries: most, again 
 
 /** Ask whether to forget a piece of work. */
 export async function forgetDialog(key) {
-  const work = await look(key, "break");
+  const work = await look(workPath(key), key, "break", MISSING);
   if (!work) return;
   if (work.state === "assigned") {
     const who = strong(fleet.nameOf(work.instance));
@@ -92,15 +93,4 @@ export async function forgetDialog(key) {
     },
     unknown: UNKNOWN,
   });
-}
-
-async function look(key, verb) {
-  if (isOpen() || !may(verb, key) || !isAskable(key)) return null;
-  try {
-    const work = await get(workPath(key));
-    return isOpen() ? null : work;
-  } catch (error) {
-    if (error instanceof Problem) tell("There is no such work", clean(error.message));
-    return null;
-  }
 }
