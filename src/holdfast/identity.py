@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import sys
 import threading
 import weakref
 from typing import Any
 
+from holdfast.core.keys import FORBIDDEN as UNPRINTABLE
 from holdfast.core.requests import Client
 from holdfast.errors import SettingsError
-
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 forks = 0  # that made this process what it is: who remembers another number is the process that forked us
 
@@ -83,7 +81,7 @@ def check_name(name: object, what: str, *, longest: int = 255) -> str:
     """Return *name* if others can be told it as the *what*: text that is not too long and can be printed."""
     if not isinstance(name, str) or not 1 <= len(name) <= longest:
         raise SettingsError(f"{what} is {name!r}; it must be a string of 1 to {longest} characters")
-    if _UNPRINTABLE.search(name):
+    if UNPRINTABLE.search(name):
         raise SettingsError(f"{what} {name!r} has a character that cannot be printed")
     return name
 
@@ -105,4 +103,4 @@ def program() -> str:
 
 def new_owner(name: str) -> str:
     """Return a readable id that nobody ever had."""
-    return f"{_UNPRINTABLE.sub('', name)[:40]}-{os.urandom(6).hex()}"
+    return f"{UNPRINTABLE.sub('', name)[:40]}-{os.urandom(6).hex()}"

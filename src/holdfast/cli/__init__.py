@@ -1,4 +1,7 @@
-"""The command line. Each command is a file; this one finds it, runs it, and turns errors into exit codes."""
+"""The command line. Each command is a file; this one finds it, runs it, and turns errors into exit codes.
+
+A command returns its exit code; None means that all is well.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from holdfast.cli import (
     work,
 )
 from holdfast.cli.interrupts import Interrupted
-from holdfast.cli.options import USAGE, Parser, add_store, split
+from holdfast.cli.options import USAGE, Parser, Unsuccessful, add_store, split
 from holdfast.cli.output import report_log, say
 from holdfast.cli.target import refuse_url
 
@@ -110,12 +113,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             return USAGE
         refuse_url(args)
         args.guarded, args.parser = guarded, parser
-        code: int = args.call(args)
+        code: int | None = args.call(args)
         sys.stdout.flush()
-        return code
+        return code or 0
     except errors.HoldfastError as error:
         say(error)
         return errors.exit_code(error)
+    except Unsuccessful as why:
+        say(why)
+        return why.code
     except Interrupted as interrupted:
         return 128 + interrupted.number
     except KeyboardInterrupt:

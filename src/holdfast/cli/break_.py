@@ -26,8 +26,6 @@ fenced with the token is safe from it. Ask whether the holder is really gone
 before you break its lock.
 """
 
-REFUSED = 1
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what follows the command's name."""
@@ -39,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_store(parser, json="write one JSON object for each lease that was broken")
 
 
-def call(args: argparse.Namespace) -> int:
+def call(args: argparse.Namespace) -> None:
     """Break the lock, after asking; say who lost it and who has it now."""
     key = keys.validate(args.key)
     if not args.reason.strip():
@@ -54,8 +52,7 @@ def call(args: argparse.Namespace) -> int:
                 newest = view.token
                 shown = (*holders_of(view), *filter(None, [view.kept]))
                 tokens = list(dict.fromkeys(each.token for each in shown))
-            if not confirm(f"{_explain(view)}\n{_question(view)}?", yes=args.yes):
-                return REFUSED
+            confirm(f"{_explain(view)}\n{_question(view)}?", yes=args.yes)
         answers = []
         for token in tokens:
             answers.append(locks.break_lock(key, reason=args.reason, by=args.by or me(), token=token))
@@ -69,7 +66,6 @@ def call(args: argparse.Namespace) -> int:
     for broken in filter(None, answers):
         is_free = left is None or left.state != "held"
         tell(args, {"key": key, **as_dict(broken)}, _told(key, broken, is_free=is_free))
-    return 0
 
 
 def _question(view: LockView) -> str:

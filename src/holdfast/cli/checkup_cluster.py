@@ -30,9 +30,7 @@ def look_at_cluster(url: str) -> Iterator[Finding]:
         yield _instances(members)
     if counts:
         yield _work(counts)
-    yield from _dead(members)
-    yield from _unclaimed(counts)
-    yield from _failed(counts)
+    yield from _left_alone(members, counts)
 
 
 def _instances(members: Sequence[InstanceView]) -> Finding:
@@ -48,9 +46,8 @@ def _work(counts: Sequence[WorkCount]) -> Finding:
     return Finding("work", True, f"{offered} offered, {assigned} assigned, of {count(len(counts), 'type')}")
 
 
-def _dead(members: Sequence[InstanceView]) -> Iterator[Finding]:
-    dead = [each for each in members if each.state == "dead" and each.assigned]
-    if dead:
+def _left_alone(members: Sequence[InstanceView], counts: Sequence[WorkCount]) -> Iterator[Finding]:
+    if dead := [each for each in members if each.state == "dead" and each.assigned]:
         pieces = count(sum(each.assigned for each in dead), "piece")
         yield Finding(
             "dead instances",
@@ -58,11 +55,7 @@ def _dead(members: Sequence[InstanceView]) -> Iterator[Finding]:
             f"{_some([each.name for each in dead])} died with {pieces} of work, not taken over yet",
             "that happens when its leases have ended and an instance asks for this type: see 'holdfast work'",
         )
-
-
-def _unclaimed(counts: Sequence[WorkCount]) -> Iterator[Finding]:
-    late = [each for each in counts if each.offered and each.waiting > LONG]
-    if late:
+    if late := [each for each in counts if each.offered and each.waiting > LONG]:
         longest = max(each.waiting for each in late)
         yield Finding(
             "unclaimed work",
@@ -70,11 +63,7 @@ def _unclaimed(counts: Sequence[WorkCount]) -> Iterator[Finding]:
             f"of type {_some([each.type for each in late])}: it is due for up to {duration_text(longest)}",
             "is an instance there that claims this type, with capacity left? See 'holdfast instances'",
         )
-
-
-def _failed(counts: Sequence[WorkCount]) -> Iterator[Finding]:
-    gone = [each for each in counts if each.failed]
-    if gone:
+    if gone := [each for each in counts if each.failed]:
         pieces = count(sum(each.failed for each in gone), "piece")
         yield Finding(
             "failed work",

@@ -305,7 +305,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(parser, "shell SHELL", "bash, zsh or fish", choices=tuple(SHELLS))
 
 
-def call(args: argparse.Namespace) -> int:
+def call(args: argparse.Namespace) -> None:
     """Print the script."""
     print(SHELLS[args.shell](args.parser), end="")
-    return 0

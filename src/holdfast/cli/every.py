@@ -89,13 +89,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
 
 
-def call(args: argparse.Namespace) -> int:
+def call(args: argparse.Namespace) -> None:
     """Run the command at each tick until a signal comes."""
     command: list[str] = args.guarded
-    problem = check_command(command, "holdfast every SCHEDULE")
     timing = timing_of(args.ttl, args.grace, args.at_most, "at-most")
-    if problem is not None:
-        return problem
+    check_command(command, "holdfast every SCHEDULE")
     with under_signals(args, timing) as (interrupts, locks):
         node = Node(command, locks, replace(timing, patience=timing.grace))
         schedule = locks.every(
@@ -111,7 +109,6 @@ def call(args: argparse.Namespace) -> int:
         node.serve()
         if not node.gives_back:
             schedule.stop(timeout=locks.settings.release_timeout)  # what a run came to has to be written down
-    return 0
 
 
 def default_name(command: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from holdfast.cli.output import (
     print_table,
     say,
 )
-from holdfast.cli.target import is_missing, looked_at, shown
+from holdfast.cli.target import looked_at, or_empty, shown
 from holdfast.core.cluster import InstanceView, ListInstances
 
 DESCRIPTION = """\
@@ -60,17 +60,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_store(parser, json="write one JSON object a line")
 
 
-def call(args: argparse.Namespace) -> int:
+def call(args: argparse.Namespace) -> None:
     """Print the instances."""
     url = looked_at(args)
-    found: list[InstanceView] = []
-    if not is_missing(url):  # the user's own file, which the first lock makes
-        with Connection(url, patience(args)) as connection:
-            found = list(instances(connection))
+    with Connection(or_empty(url), patience(args)) as connection:
+        found = list(instances(connection))
     wanted = [each for each in found if args.all or each.state not in GONE or _has_left_work(each)]
     if args.json:
         print_json(wanted)
-        return 0
+        return
     if wanted:
         now = time.time()
         wanted.sort(key=lambda each: (each.state in GONE, each.name, each.joined_at))
@@ -80,7 +78,6 @@ def call(args: argparse.Namespace) -> int:
         say(f"nobody has joined in {shown(url)}")
     if hidden := len(found) - len(wanted):
         say(f"{count(hidden, 'instance')} {'has' if hidden == 1 else 'have'} left or died: see --all")
-    return 0
 
 
 def instances(connection: Connection) -> Iterator[InstanceView]:

@@ -22,7 +22,7 @@ from holdfast import errors
 from holdfast.cli.child import Child, Ended, Events, Lost, Stopped, Told
 from holdfast.cli.guardian import AT_ONCE
 from holdfast.cli.interrupts import Interrupts
-from holdfast.cli.options import patience
+from holdfast.cli.options import Unsuccessful, patience
 from holdfast.cli.orphans import reap_orphans
 from holdfast.cli.output import HOLDERS_SHOWN, holders_of, say
 from holdfast.cli.target import target
@@ -83,20 +83,17 @@ def timing_of(ttl: float, grace: float | None, longest: float | None, option: st
     return Timing(ttl, grace, longest, option)
 
 
-def check_command(command: Sequence[str], usage: str) -> int | None:
-    """Return an exit code if there is no such program: better now than after an hour in a queue."""
+def check_command(command: Sequence[str], usage: str) -> None:
+    """Complain if there is no such program: better now than after an hour in a queue."""
     if not command:
         raise errors.SettingsError(f"there is no command; put it behind --: {usage} -- COMMAND")
     if not hasattr(os, "killpg"):
         raise errors.SettingsError("that needs process groups, which this system does not have")
     program = command[0]
-    if shutil.which(program) is not None:
-        return None
-    if os.sep in program and os.path.exists(program):
-        say(f"{program}: not a program that you may run")
-        return CANNOT_RUN
-    say(f"{program}: command not found")
-    return NOT_FOUND
+    if shutil.which(program) is None:
+        if os.sep in program and os.path.exists(program):
+            raise Unsuccessful(f"{program}: not a program that you may run", CANNOT_RUN)
+        raise Unsuccessful(f"{program}: command not found", NOT_FOUND)
 
 
 @contextmanager

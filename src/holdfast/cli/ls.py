@@ -6,7 +6,7 @@ import argparse
 
 from holdfast.cli.options import add, add_store, patience
 from holdfast.cli.output import DIM, GREEN, YELLOW, Layout, clean, duration_text, print_json, print_table, say
-from holdfast.cli.target import is_missing, looked_at, shown
+from holdfast.cli.target import looked_at, or_empty, shown
 from holdfast.client.sync.client import Holdfast
 from holdfast.core.data import as_dict
 from holdfast.core.requests import LockState, LockView
@@ -42,15 +42,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_store(parser, json="write one JSON object a line")
 
 
-def call(args: argparse.Namespace) -> int:
+def call(args: argparse.Namespace) -> None:
     """Print the locks."""
     only_held = args.state is None and not args.all
     args.state = args.state or ("all" if args.all else "held")
     url = looked_at(args)
-    if is_missing(url):  # the user's own file, which the first lock makes
-        _print_nothing(args, url)
-        return 0
-    with Holdfast(url, wait_for_store=patience(args)) as locks:
+    with Holdfast(or_empty(url), wait_for_store=patience(args)) as locks:
         state = None if args.state == "all" else args.state
         views = locks.list(args.prefix, owner=args.owner, type=args.type, state=state)
         if args.json:
@@ -61,7 +58,6 @@ def call(args: argparse.Namespace) -> int:
             _print_nothing(args, url)
         if only_held and not args.json:
             _say_what_is_left_out(args, locks)
-    return 0
 
 
 def _say_what_is_left_out(args: argparse.Namespace, locks: Holdfast) -> None:
@@ -84,8 +80,6 @@ def as_json(view: LockView) -> dict[str, object]:
 
 def _print_nothing(args: argparse.Namespace, url: str) -> None:
     """Say where we looked: most often it is the wrong store. To stderr, for stdout may be counted."""
-    if args.json:
-        return
     such = "such " if args.prefix or args.owner or args.type else ""
     say(f"no {such}locks are {'' if args.state == 'all' else f'{args.state} '}in {shown(url)}")
 

@@ -16,7 +16,6 @@ import textwrap
 from typing import Any, NoReturn
 
 from holdfast import errors
-from holdfast.cli.output import say
 from holdfast.stores import SCHEMES, address_of
 
 GUARDING = ("run", "every")
@@ -24,6 +23,14 @@ USAGE = errors.CODES[errors.SettingsError][0]
 
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h)?")
 _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Unsuccessful(Exception):
+    """Ends a command that could not do what it was asked for: why, and the exit code."""
+
+    def __init__(self, why: str, code: int = 1) -> None:
+        super().__init__(why)
+        self.code = code
 
 
 class Parser(argparse.ArgumentParser):
@@ -130,17 +137,18 @@ def is_duration(text: str) -> bool:
     return _DURATION.fullmatch(text) is not None
 
 
-def confirm(question: str, *, yes: bool) -> bool:
-    """Ask the person at the terminal, unless *yes*. Without a terminal there is nobody to ask."""
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask the person at the terminal, unless *yes*, and end the command if the answer is not yes.
+
+    Without a terminal there is nobody to ask.
+    """
     if yes:
-        return True
+        return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise errors.SettingsError("there is no terminal to ask at: confirm with --yes")
     print(_wrap(f"{question} [y/N]"), end=" ", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
-        return True
-    say("nothing was done")
-    return False
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Unsuccessful("nothing was done")
 
 
 def _wrap(text: str) -> str:

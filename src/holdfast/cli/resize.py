@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_store(parser, json="write the outcome as one JSON object")
 
 
-def call(args: argparse.Namespace) -> int:
+def call(args: argparse.Namespace) -> None:
     """Set the number, and say what it was."""
     key = keys.validate(args.key)
     with Holdfast(target(args), wait_for_store=patience(args)) as locks:
@@ -37,4 +37,3 @@ def call(args: argparse.Namespace) -> int:
     before = f"it had {resized.before}" if resized.before else "nobody had said a number before"
     text = f"{key!r} has {count(resized.permits, 'permit')} now; {before}"
     tell(args, {"key": key, **as_dict(resized)}, text)
-    return 0

@@ -84,11 +84,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     """Acquire, run, and see to it that the command never outlives the lease."""
     command: list[str] = args.guarded
-    problem = check_command(command, "holdfast run KEY")
     key = keys.validate(args.key)
     timing = timing_of(args.ttl, args.grace, args.max_hold, "max-hold")
-    if problem is not None:
-        return problem
+    check_command(command, "holdfast run KEY")
     owner = args.owner or f"{Path(command[0]).name[:40]}-{secrets.token_hex(6)}"
     events: Events = queue.SimpleQueue()
     with under_signals(args, timing) as (interrupts, locks):

@@ -37,7 +37,6 @@ examples:
 
 ACTIONS = ("status", "print", "apply", "grants", "drop")
 SYNOPSIS = "status|print|apply|grants ROLE|drop"
-REFUSED = 1
 NOT_READY = errors.CODES[errors.SchemaMismatch][0]
 
 
@@ -77,8 +76,7 @@ def call(args: argparse.Namespace) -> int:
     elif args.action == "drop":
         held = f"{count(when_ready(schema.held, patience(args)), 'lock')} held now"
         question = f"drop all holdfast tables of {shown(url)}, with {held}?"
-        if not confirm(question, yes=args.yes):
-            return REFUSED
+        confirm(question, yes=args.yes)
         print(f"dropped {count(schema.drop(), 'table')}")
     status = when_ready(schema.status, patience(args))
     print(status)

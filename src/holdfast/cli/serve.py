@@ -60,7 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(parser, "--print-config", "say which settings hold and where they come from, and end")
 
 
-def call(args: argparse.Namespace) -> int:
+def call(args: argparse.Namespace) -> None:
     """Serve until somebody ends it."""
     from holdfast.server.configuration import configure  # only who serves pays for it
 
@@ -68,11 +68,10 @@ def call(args: argparse.Namespace) -> int:
     if args.print_config:
         for line in configuration.lines():
             print(line)
-        return 0
+        return
     from holdfast.cli.server_process import serve
 
     serve(configuration.settings)
-    return 0
 
 
 def _flags(args: argparse.Namespace) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 
 from holdfast.cli.ls import STYLES, state_text
-from holdfast.cli.options import add, add_store, patience
+from holdfast.cli.options import Unsuccessful, add, add_store, patience
 from holdfast.cli.output import (
     BOLD,
     HOLDERS_SHOWN,
@@ -19,7 +19,6 @@ from holdfast.cli.output import (
     paint,
     print_line,
     print_rows,
-    say,
 )
 from holdfast.cli.target import existing
 from holdfast.client.sync.client import Holdfast
@@ -35,8 +34,6 @@ is in its history. How much is in the history is up to the clients; by default
 they keep what went wrong, and everything of operations.
 """
 
-NOTHING = 1
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what follows the command's name."""
@@ -45,25 +42,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_store(parser, json="write one JSON object")
 
 
-def call(args: argparse.Namespace) -> int:
-    """Print the lock; 1 if there is none."""
+def call(args: argparse.Namespace) -> None:
+    """Print the lock."""
     with Holdfast(existing(args), wait_for_store=patience(args)) as locks:
         view = locks.inspect(keys.validate(args.key))
         events = locks.history(args.key, limit=args.limit)
     if view is None and not events:
-        say(f"{args.key!r} was never used, or long ago")
-        return NOTHING
+        raise Unsuccessful(f"{args.key!r} was never used, or long ago")
     if args.json:
         data: dict[str, object] = {"key": args.key} if view is None else as_dict(view)
         data["history"] = [as_dict(event) for event in events]
         print(json.dumps(data))
-        return 0
+        return
     print(paint(clean(args.key), BOLD))
     if view is not None:
         _print_lock(view)
         _print_queue(view)
     print_history(events)
-    return 0
 
 
 def _print_lock(view: LockView) -> None:

@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_store(parser, json="write one JSON object")
 
 
-def call(args: argparse.Namespace) -> int:
+def call(args: argparse.Namespace) -> None:
     """Sweep, and print the totals."""
     with Holdfast(target(args), wait_for_store=patience(args)) as locks:
         swept = locks.sweep(limit=args.limit)
@@ -36,4 +36,3 @@ def call(args: argparse.Namespace) -> int:
         f" {count(swept.history, 'old event')}"
     )
     tell(args, counts, text)
-    return 0

@@ -73,6 +73,11 @@ def looked_at(args: argparse.Namespace) -> str:
     return target(args) if is_default else existing(args)
 
 
+def or_empty(url: str) -> str:
+    """Return *url*, or that of an empty store if its file is not there: a look should not make it."""
+    return "memory://" if is_missing(url) else url
+
+
 def refuse_url(args: argparse.Namespace) -> None:
     """Complain about a url in the place of a key: the answer would be about another store than was meant."""
     if url_of(args) is not None:  # then it is a key: both are named

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.cli.connection import ask
-from holdfast.cli.options import add, add_store, patience
+from holdfast.cli.options import Unsuccessful, add, add_store, patience
 from holdfast.cli.output import clean, duration_text, moment_text, print_json, print_rows, say, tell
 from holdfast.cli.target import existing, target
 from holdfast.core.access import MOST_RIGHTS, AccessToken, GrantAccess, ListAccess, RevokeAccess, new_right
@@ -41,7 +41,6 @@ examples:
 """
 
 SYNOPSIS = "create NAME --allow RIGHT ... | list | revoke ID"
-NOT_FOUND = 1
 
 _NAME = re.compile(r"[0-9A-Za-z_.@-]{1,64}")
 _TTL = re.compile(r"(\d+(?:\.\d+)?)([smhdwy]?)")
@@ -58,18 +57,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_store(parser, json="write JSON")
 
 
-def call(args: argparse.Namespace) -> int:
+def call(args: argparse.Namespace) -> None:
     """Do what was asked for."""
     if args.action != "create" and (args.allow or args.ttl):
         raise errors.SettingsError("--allow and --ttl are for 'holdfast token create'")
     if args.action == "list":
         if args.name is not None:
             raise errors.SettingsError("'holdfast token list' lists all, and takes no name")
-        return _list(args)
-    if args.name is None:
+        _list(args)
+    elif args.name is None:
         what = "NAME --allow RIGHT" if args.action == "create" else "ID"
         raise errors.SettingsError(f"who? Write 'holdfast token {args.action} {what}'")
-    return _create(args) if args.action == "create" else _revoke(args)
+    elif args.action == "create":
+        _create(args)
+    else:
+        _revoke(args)
 
 
 def new_secret() -> tuple[str, str, str]:
@@ -78,7 +80,7 @@ def new_secret() -> tuple[str, str, str]:
     return id, f"hf_{id}_{secret}", hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _create(args: argparse.Namespace) -> int:
+def _create(args: argparse.Namespace) -> None:
     if not _NAME.fullmatch(args.name):
         raise errors.SettingsError(
             f"name is {args.name!r}; it may have up to 64 letters, digits and the signs . _ @ -"
@@ -92,41 +94,39 @@ def _create(args: argparse.Namespace) -> int:
     made = ask(target(args), GrantAccess(id, args.name, digest, rights, args.ttl), patience(args))
     if args.json:
         print(json.dumps({**_public(made), "token": secret}))
-        return 0
+        return
     print(secret, flush=True)
     until = "until it is revoked" if args.ttl is None else f"for {duration_text(args.ttl)}"
     say(f"{made.name} may {', '.join(rights)}, {until}; the token's id is {id}")
     say("keep it: it is shown only now. Clients take it from $HOLDFAST_ACCESS_TOKEN, or send it as")
     say("'Authorization: Bearer hf_...'; the dashboard asks for it")
-    return 0
 
 
-def _list(args: argparse.Namespace) -> int:
+def _list(args: argparse.Namespace) -> None:
     found = ask(existing(args), ListAccess(), patience(args))
     tokens = sorted(found, key=lambda token: (token.name, token.created_at))
     if args.json:
         print_json(map(_public, tokens))
-        return 0
+        return
     if not tokens:
         say("there are no access tokens: make one with 'holdfast token create NAME --allow admin:*'")
-        return 0
+        return
     rows = [("ID", "NAME", "CREATED", "EXPIRES", "RIGHTS")]
     for token in tokens:
         expires = "never" if token.expires_at is None else moment_text(token.expires_at)
         rights = " ".join(map(clean, token.rights))
         rows.append((token.id, clean(token.name), moment_text(token.created_at), expires, rights))
     print_rows(rows)
-    return 0
 
 
-def _revoke(args: argparse.Namespace) -> int:
+def _revoke(args: argparse.Namespace) -> None:
     gone = ask(existing(args), RevokeAccess(args.name), patience(args))
     if gone is None:
-        say(f"there is no access token with the id {clean(args.name)!r}: see 'holdfast token list'")
-        return NOT_FOUND
+        raise Unsuccessful(
+            f"there is no access token with the id {clean(args.name)!r}: see 'holdfast token list'"
+        )
     text = f"revoked {gone.id}, which let {clean(gone.name)} {clean(', '.join(gone.rights))}"
     tell(args, _public(gone), text)
-    return 0
 
 
 def _public(token: AccessToken) -> dict[str, Any]:

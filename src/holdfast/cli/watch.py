@@ -46,13 +46,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_store(parser, json="write one JSON object a line")
 
 
-def call(args: argparse.Namespace) -> int:
+def call(args: argparse.Namespace) -> None:
     """Print the events until the timeout, or for ever."""
     with Holdfast(existing(args), wait_for_store=patience(args)) as locks:
         for event in locks.watch(args.pattern, after=args.after, timeout=args.timeout):
             tell(args, as_dict(event), _line(event))
             sys.stdout.flush()
-    return 0
 
 
 def _line(event: Event) -> str:

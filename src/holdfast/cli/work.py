@@ -11,7 +11,7 @@ from holdfast.cli import work_view
 from holdfast.cli.connection import Connection
 from holdfast.cli.options import add, add_store, confirm, me, patience
 from holdfast.cli.output import count, duration_text, print_json, say, tell
-from holdfast.cli.target import existing, is_missing, looked_at, target
+from holdfast.cli.target import existing, looked_at, or_empty, target
 from holdfast.core import cluster as c
 from holdfast.core import keys
 from holdfast.core.data import as_dict
@@ -48,7 +48,7 @@ UNDONE = ("offered", "assigned")
 STATES = ("open", *c.WORK_STATES, "all")
 SHOWN = 100
 MOST_AT_ONCE = 256 * 1024  # bytes of data in one offer: a server takes only so much
-NOTHING = REFUSED = 1
+NOT_DONE = 1
 
 _ONLY_FOR = {
     "state": ("list",),
@@ -97,11 +97,7 @@ def _list(args: argparse.Namespace) -> int:
     prefix = args.keys[0] if args.keys else ""
     url = looked_at(args)
     state = args.state or "open"
-    if is_missing(url):  # the user's own file, which the first lock makes
-        if not args.json:
-            work_view.print_nothing(url, such=state, prefix=prefix)
-        return 0
-    with Connection(url, patience(args)) as connection:
+    with Connection(or_empty(url), patience(args)) as connection:
         works = work_view.find(connection, prefix, state, args.instance)
         if args.json:
             print_json(islice(works, args.limit))
@@ -126,7 +122,7 @@ def _show(args: argparse.Namespace) -> int:
 
 def _unknown(key: str) -> int:
     say(f"there is no work {key!r}: it was never offered, or ended long ago")
-    return NOTHING
+    return NOT_DONE
 
 
 def _offer(args: argparse.Namespace) -> int:
@@ -166,7 +162,7 @@ def _retry(args: argparse.Namespace) -> int:
                 print(f"{each.key!r} is offered anew{_when(delay)}")
             else:
                 say(f"{each.key!r} {_is(state)}, and not over: nothing was done")
-            code = code if new else REFUSED
+            code = code if new else NOT_DONE
     if not works and not code:
         say("none such has failed")
     return code
@@ -189,8 +185,7 @@ def _forget(args: argparse.Namespace) -> int:
     with Connection(existing(args), patience(args)) as connection:
         which = repr(wanted[0]) if len(wanted) == 1 else f"{count(len(wanted), 'piece')} of work"
         question = f"forget {which}, with data and result? Then it can be offered as if it had never been."
-        if not confirm(question, yes=args.yes):
-            return REFUSED
+        confirm(question, yes=args.yes)
         code = 0
         for key in wanted:
             forgotten = connection.ask(c.Forget(key, me()), twice=False)

@@ -76,7 +76,9 @@ def print_list(
         print(count_text(each))
     found = list(islice(works, limit))
     if not found:
-        print_nothing(url, such=such, prefix=prefix)
+        # Say where we looked: most often it is the wrong store. To stderr, for stdout may be counted.
+        which = {"open": "open ", "all": ""}.get(such, f"{such} ")
+        say(f"no {which}work{f' that begins with {prefix!r}' if prefix else ''} is in {shown(url)}")
         return
     names = _names(connection) if any(work.instance for work in found) else {}
     now = time.time()
@@ -86,12 +88,6 @@ def print_list(
     print_table(LAYOUT, rows, [STYLES[work.state] for work in found], painted=1)
     if next(works, None) is not None:
         say(f"there is more than these {limit}: see --limit, or narrow it down by prefix, state or instance")
-
-
-def print_nothing(url: str, *, such: str, prefix: str) -> None:
-    """Say where we looked: most often it is the wrong store. To stderr, for stdout may be counted."""
-    which = {"open": "open ", "all": ""}.get(such, f"{such} ")
-    say(f"no {which}work{f' that begins with {prefix!r}' if prefix else ''} is in {shown(url)}")
 
 
 def count_text(counted: WorkCount) -> str:

@@ -47,10 +47,9 @@ def persistently(
         asked = clock()  # before asking: a slow answer must not lengthen our trust
         try:
             said = yield request
+            return Answer(said, asked, retries.unknown is not None)
         except TRANSIENT as error:
             yield retries.after(error)
-        else:
-            return Answer(said, asked, retries.unknown is not None)
 
 
 def join(request: c.Join, *, settings: Settings, clock: Clock, roll: Roll) -> Plan[Answer]:

@@ -17,7 +17,7 @@ MAX_LENGTH = 255
 
 # Control characters and line separators would break every log, terminal and wire they appear in;
 # lone surrogates have no UTF-8 form.
-_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _NAMES = {
     ("workflow", 1): ("id",),
     ("node", 2): ("workflow", "node"),
@@ -34,7 +34,7 @@ def validate(key: object) -> str:
         raise InvalidKey(key, "is empty")
     if len(key) > MAX_LENGTH:
         raise InvalidKey(key, f"has {len(key)} characters; {MAX_LENGTH} are allowed")
-    if found := _FORBIDDEN.search(key):
+    if found := FORBIDDEN.search(key):
         raise InvalidKey(
             key, f"has the forbidden character U+{ord(found[0]):04X} at position {found.start()}"
         )

@@ -22,17 +22,7 @@ from holdfast.core import requests as r
 from holdfast.core.data import data, replace
 from holdfast.core.family import PLAIN, Failure, Outcome, Terms
 from holdfast.core.refusals import refusal
-from holdfast.core.requests import (
-    Acquire,
-    Done,
-    Failed,
-    Granted,
-    NotHeld,
-    Queued,
-    Released,
-    Request,
-    Withdraw,
-)
+from holdfast.core.requests import Acquire, Done, Granted, NotHeld, Queued, Released, Request, Withdraw
 from holdfast.core.settings import Settings, pause_in_queue
 
 T = TypeVar("T")
@@ -40,7 +30,7 @@ A = TypeVar("A")
 Clock = Callable[[], float]
 Roll = Callable[[], float]
 
-_OVER = (NotHeld, Done, Failed)  # for an attempt that only wanted the lock
+_OVER = (NotHeld, Done, r.Failed)  # for an attempt that only wanted the lock
 
 
 @data
@@ -293,17 +283,15 @@ def ask(
 
     With *unknown_too* also when nobody knows whether it was done: for what has the same answer if it was.
     """
+    worth_repeating = TRANSIENT if unknown_too else errors.StoreUnavailable
     deadline = clock() + settings.release_timeout
     retries = Retries(settings, clock, roll, lambda: deadline)
     while True:
         try:
             answer: A = yield request
-        except TRANSIENT as error:
-            if isinstance(error, errors.OutcomeUnknown) and not unknown_too:
-                raise
-            yield retries.after(error)
-        else:
             return answer
+        except worth_repeating as error:
+            yield retries.after(error)
 
 
 class Retries:
