@@ -16,8 +16,8 @@ from holdfast.client.holdings import Holding
 from holdfast.client.keeper_thread import WANTED
 from holdfast.client.leases import BaseLease, BaseLeased
 from holdfast.client.operations import as_failure
+from holdfast.client.options import Wish
 from holdfast.client.place import asked_at
-from holdfast.client.wishes import Wish
 from holdfast.client.work_options import CheckedRetry, as_json, retry_delay
 from holdfast.core import cluster_plans as plans
 from holdfast.core.cluster import Ending, Finish

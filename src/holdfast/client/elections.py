@@ -15,8 +15,7 @@ from holdfast import errors, identity
 from holdfast.client import questions
 from holdfast.client.engine import Engine
 from holdfast.client.leases import BaseLeased
-from holdfast.client.options import RETRY
-from holdfast.client.wishes import Wish
+from holdfast.client.options import RETRY, Wish
 from holdfast.core import keys
 from holdfast.core.data import replace
 from holdfast.core.plans import Plan

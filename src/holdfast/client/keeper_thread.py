@@ -17,8 +17,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from holdfast.client.options import Wish
 from holdfast.client.place import Place
-from holdfast.client.wishes import Wish
 from holdfast.clock import boot_time
 from holdfast.core.keeper import Keeper, Kept
 from holdfast.core.plans import Grant

@@ -11,8 +11,7 @@ from typing import Any
 
 from holdfast.client.engine import Engine
 from holdfast.client.leases import BaseLease, holding_of
-from holdfast.client.options import WaitOptions, check_options, lasting
-from holdfast.client.wishes import Wish
+from holdfast.client.options import WaitOptions, Wish, check_options, lasting
 from holdfast.clock import boot_time
 from holdfast.core import keys
 from holdfast.core.family import LARGEST_ERROR, LARGEST_RESULT, Failure, Outcome

@@ -1,12 +1,15 @@
-"""What a caller may say about a lock, and the checks that need no client."""
+"""What a caller may say about a lock, the checks that need no client, and what was asked for in the end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Literal, TypedDict
 
+from holdfast.client.place import Place
 from holdfast.core.backoff import Backoff
+from holdfast.core.data import data
 from holdfast.core.family import LONGEST, PLAIN, Mode, Terms
+from holdfast.core.requests import Acquire
 from holdfast.core.settings import Seconds, check_at_least, seconds
 from holdfast.errors import LeaseLost, SettingsError
 
@@ -49,6 +52,20 @@ class WaitOptions(BasicOptions, total=False):
     """How a semaphore or an operation may be taken and waited for. See `Holdfast.hold`."""
 
     timeout: Seconds | None
+
+
+@data
+class Wish:
+    """What a caller asked for: the request, and how to treat the lease."""
+
+    request: Acquire
+    timeout: float | None
+    max_hold: float | None
+    renew: bool
+    on_lost: OnLost | None
+    place: Place  # where it was asked for
+    named: bool  # an owner= was given: what is inside its block is not that owner by itself
+    unless: Callable[[], bool] | None = None  # give up waiting, with `Stopped`, once this is so
 
 
 def check_options(options: BasicOptions, kind: type[Any] = HoldOptions) -> None:

@@ -16,8 +16,8 @@ from holdfast.client.calendar import calendar, zone
 from holdfast.client.engine import Engine
 from holdfast.client.leases import BaseLease, BaseLeased
 from holdfast.client.operations import as_failure
+from holdfast.client.options import Wish
 from holdfast.client.ticks import MISSED, Await, Begin, Cease, Job, Missed, Result, Timekeeper
-from holdfast.client.wishes import Wish
 from holdfast.clock import boot_time
 from holdfast.core import keys
 from holdfast.core.driver import Drive
