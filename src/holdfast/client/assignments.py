@@ -14,7 +14,7 @@ from holdfast import errors
 from holdfast.client.engine import Engine
 from holdfast.client.holdings import Holding
 from holdfast.client.keeper_thread import WANTED
-from holdfast.client.leases import BaseLease, BaseLeased
+from holdfast.client.leases import BaseLeased, L
 from holdfast.client.operations import as_failure
 from holdfast.client.options import Wish
 from holdfast.client.place import asked_at
@@ -28,7 +28,6 @@ from holdfast.core.requests import Acquire, NotHeld
 from holdfast.core.settings import Seconds, seconds
 
 A = TypeVar("A")
-L = TypeVar("L", bound=BaseLease)
 
 # Code that loses work for one of these reasons has seen to it that the work is given back.
 _GIVEN_BACK = WANTED | {INSTANCE_LOST, "forked"}

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic
 
 from holdfast.client.engine import Engine
-from holdfast.client.leases import BaseLease, holding_of
+from holdfast.client.leases import BaseLease, L, holding_of
 from holdfast.client.options import WaitOptions, Wish, check_options, lasting
 from holdfast.clock import boot_time
 from holdfast.core import keys
@@ -104,7 +104,7 @@ class Undertaking:
             raise NotHeld(self.key, "it was done by somebody else")
 
 
-class BaseOperation:
+class BaseOperation(Generic[L]):
     """An operation as far as it is the same for threads and tasks."""
 
     def __init__(self, engine: Engine, undertaking: Undertaking) -> None:
@@ -123,6 +123,12 @@ class BaseOperation:
         """What the one who did it passed on: JSON values."""
         self._it.check_entered()
         return json.loads(self._it.text)
+
+    @property
+    def lease(self) -> L:
+        """What we hold while we do it."""
+        self._it.check_ours()
+        return self._it.lease  # type: ignore[no-any-return]
 
     @property
     def failures(self) -> tuple[Failure, ...]:
