@@ -15,10 +15,10 @@ from holdfast.client.engine import Engine
 from holdfast.client.holdings import Holding
 from holdfast.client.keeper_thread import WANTED
 from holdfast.client.leases import BaseLeased, L
-from holdfast.client.operations import as_failure
+from holdfast.client.operations import as_failure, as_json
 from holdfast.client.options import Wish
 from holdfast.client.place import asked_at
-from holdfast.client.work_options import CheckedRetry, as_json, retry_delay
+from holdfast.client.work_options import CheckedRetry, retry_delay
 from holdfast.core import cluster_plans as plans
 from holdfast.core.cluster import Ending, Finish
 from holdfast.core.keeper import INSTANCE_LOST

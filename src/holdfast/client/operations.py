@@ -14,6 +14,7 @@ from holdfast.client.leases import BaseLease, L, holding_of
 from holdfast.client.options import WaitOptions, Wish, check_options, lasting
 from holdfast.clock import boot_time
 from holdfast.core import keys
+from holdfast.core.cluster import LARGEST_DATA
 from holdfast.core.family import LARGEST_ERROR, LARGEST_RESULT, Failure, Outcome
 from holdfast.core.requests import Done
 from holdfast.core.settings import Seconds, seconds
@@ -174,6 +175,11 @@ def as_text(
             " pass on where it is, not what it is"
         )
     return text
+
+
+def as_json(key: str, value: object, what: str) -> str:
+    """Return the data or the result of some work as it is kept."""
+    return as_text(key, value, what, largest=LARGEST_DATA, use="kept")
 
 
 def as_failure(error: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypedDict
 
 from holdfast.client.place import Place
@@ -19,6 +19,8 @@ MOST = 2**31 - 1  # of anything that is counted
 RETRY = Backoff(first=1.0, most=60.0)
 
 OnLost = Callable[[LeaseLost], None]
+Retry = Backoff | Seconds | None
+Works = Mapping[str, Any] | Iterable[str | tuple[str, Any]]
 
 
 class BasicOptions(TypedDict, total=False):

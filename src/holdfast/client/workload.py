@@ -17,7 +17,9 @@ from holdfast import errors
 from holdfast.client.assignments import WorkHolding
 from holdfast.client.engine import Engine
 from holdfast.client.keeper_thread import DRAINED, LEFT, RETURNED
-from holdfast.client.work_options import Retry, as_json, check_retry, join_request
+from holdfast.client.operations import as_json
+from holdfast.client.options import Retry
+from holdfast.client.work_options import check_retry, join_request
 from holdfast.clock import boot_time
 from holdfast.core import cluster_plans as plans
 from holdfast.core import keys, membership
