@@ -111,11 +111,10 @@ class WorkHolding(Holding, Generic[A]):
     def _finish(self, ending: Ending, text: str = "", retry: float | None = None) -> Plan[None]:
         kept, keeper = self.kept, self.engine.keeper
         self.check_not_ended()
+        keeper.drop(self.attempt)
         if loss := self.loss():
-            keeper.drop(self.attempt)
             keeper.tell(kept)
             raise loss.copy()
-        keeper.drop(self.attempt)
         try:
             answer = yield from plans.finish(self.request(ending, text, retry), **self.engine.how())
         except Abandoned:  # it was asked for all the same, and must not be trusted any more
