@@ -21,7 +21,6 @@ LATER = (
     "assignments",
     "claims",
     "workload",
-    "work_options",
     "elections",
     "schedules",
     "ticks",

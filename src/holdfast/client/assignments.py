@@ -7,6 +7,7 @@ else may be called from any thread, and waits for nothing.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -16,10 +17,10 @@ from holdfast.client.holdings import Holding
 from holdfast.client.keeper_thread import WANTED
 from holdfast.client.leases import BaseLeased, L
 from holdfast.client.operations import as_failure, as_json
-from holdfast.client.options import Wish
+from holdfast.client.options import Retry, Wish
 from holdfast.client.place import asked_at
-from holdfast.client.work_options import CheckedRetry, retry_delay
 from holdfast.core import cluster_plans as plans
+from holdfast.core.backoff import Backoff
 from holdfast.core.cluster import Ending, Finish
 from holdfast.core.keeper import INSTANCE_LOST
 from holdfast.core.membership import Membership
@@ -28,6 +29,8 @@ from holdfast.core.requests import Acquire, NotHeld
 from holdfast.core.settings import Seconds, seconds
 
 A = TypeVar("A")
+
+CheckedRetry = Backoff | float | None
 
 # Code that loses work for one of these reasons has seen to it that the work is given back.
 _GIVEN_BACK = WANTED | {INSTANCE_LOST, "forked"}
@@ -170,6 +173,16 @@ class WorkHolding(Holding, Generic[A]):
             self.return_quietly()
         self.engine.keeper.drop(self.attempt)
         self._end(self.ended or "returned")
+
+
+def check_retry(retry: Retry) -> CheckedRetry:
+    """Return how work is tried again that has failed in a block."""
+    return retry if retry is None or isinstance(retry, Backoff) else seconds(retry, "retry")
+
+
+def retry_delay(retry: CheckedRetry, tries: int) -> float | None:
+    """Return how long to leave work alone that has failed; None: for ever."""
+    return retry.delay(tries, random.random()) if isinstance(retry, Backoff) else retry
 
 
 class BaseAssignment(BaseLeased, Generic[L]):
