@@ -22,7 +22,6 @@ LATER = (
     "assignments",
     "claims",
     "workload",
-    "work_options",
     "elections",
     "schedules",
     "ticks",

@@ -7,6 +7,7 @@ else may be called from any thread, and waits for nothing.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -14,12 +15,12 @@ from holdfast import errors
 from holdfast.client.engine import Engine
 from holdfast.client.holdings import Holding
 from holdfast.client.keeper_thread import WANTED
-from holdfast.client.leases import BaseLease, BaseLeased
-from holdfast.client.operations import as_failure
+from holdfast.client.leases import BaseLeased, L
+from holdfast.client.operations import as_failure, as_json
+from holdfast.client.options import Retry, Wish
 from holdfast.client.place import asked_at
-from holdfast.client.wishes import Wish
-from holdfast.client.work_options import CheckedRetry, as_json, retry_delay
 from holdfast.core import cluster_plans as plans
+from holdfast.core.backoff import Backoff
 from holdfast.core.cluster import Ending, Finish
 from holdfast.core.keeper import INSTANCE_LOST
 from holdfast.core.membership import Membership
@@ -28,7 +29,8 @@ from holdfast.core.requests import Acquire, NotHeld
 from holdfast.core.settings import Seconds, seconds
 
 A = TypeVar("A")
-L = TypeVar("L", bound=BaseLease)
+
+CheckedRetry = Backoff | float | None
 
 # Code that loses work for one of these reasons has seen to it that the work is given back.
 _GIVEN_BACK = WANTED | {INSTANCE_LOST, "forked"}
@@ -112,11 +114,10 @@ class WorkHolding(Holding, Generic[A]):
     def _finish(self, ending: Ending, text: str = "", retry: float | None = None) -> Plan[None]:
         kept, keeper = self.kept, self.engine.keeper
         self.check_not_ended()
+        keeper.drop(self.attempt)
         if loss := self.loss():
-            keeper.drop(self.attempt)
             keeper.tell(kept)
             raise loss.copy()
-        keeper.drop(self.attempt)
         try:
             answer = yield from plans.finish(self.request(ending, text, retry), **self.engine.how())
         except Abandoned:  # it was asked for all the same, and must not be trusted any more
@@ -172,6 +173,16 @@ class WorkHolding(Holding, Generic[A]):
             self.return_quietly()
         self.engine.keeper.drop(self.attempt)
         self._end(self.ended or "returned")
+
+
+def check_retry(retry: Retry) -> CheckedRetry:
+    """Return how work is tried again that has failed in a block."""
+    return retry if retry is None or isinstance(retry, Backoff) else seconds(retry, "retry")
+
+
+def retry_delay(retry: CheckedRetry, tries: int) -> float | None:
+    """Return how long to leave work alone that has failed; None: for ever."""
+    return retry.delay(tries, random.random()) if isinstance(retry, Backoff) else retry
 
 
 class BaseAssignment(BaseLeased, Generic[L]):

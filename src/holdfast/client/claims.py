@@ -9,21 +9,39 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from holdfast import errors
 from holdfast.client.assignments import WorkHolding
 from holdfast.client.engine import Engine
 from holdfast.client.keeper_thread import RETURNED
 from holdfast.client.options import whole
-from holdfast.client.work_options import check_types
 from holdfast.client.workload import ASKER, Workload
 from holdfast.clock import boot_time
 from holdfast.core import cluster_plans as plans
+from holdfast.core import keys
 from holdfast.core.cluster import Beat, Claim, Finish, work_type
 from holdfast.core.plans import TRANSIENT, Plan, Wait
 from holdfast.core.settings import Seconds, seconds
 
 A = TypeVar("A")
+
+MOST_TYPES = 100  # in one claim
+_TYPES = "the type of 'workflow:123' is 'workflow', that of 'plain' is ''"
+
+
+def check_types(types: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return the types of work that are asked for, each once."""
+    if not types:
+        raise errors.SettingsError(f"say which types of work to claim: {_TYPES}")
+    for each in types:
+        if not isinstance(each, str) or ":" in each:
+            raise errors.SettingsError(f"{each!r} is no type of work: {_TYPES}")
+        if each:
+            keys.validate(each)
+    if len(types) > MOST_TYPES:
+        raise errors.SettingsError(f"{len(types)} types of work are more than the {MOST_TYPES} of one claim")
+    return tuple(dict.fromkeys(types))
 
 
 class Claimant(Generic[A]):

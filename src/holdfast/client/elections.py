@@ -14,9 +14,8 @@ from typing import Any, Generic, TypeVar
 from holdfast import errors, identity
 from holdfast.client import questions
 from holdfast.client.engine import Engine
-from holdfast.client.leases import BaseLeased
-from holdfast.client.options import RETRY
-from holdfast.client.wishes import Wish
+from holdfast.client.leases import BaseLeased, L
+from holdfast.client.options import RETRY, Wish
 from holdfast.core import keys
 from holdfast.core.data import replace
 from holdfast.core.plans import Plan
@@ -27,8 +26,15 @@ from holdfast.log import log
 GRACE = 10.0  # seconds that a callback has to return when an election is stopped
 
 
-class BaseTerm(BaseLeased):
+class BaseTerm(BaseLeased, Generic[L]):
     """A time for which we are the leader, as far as it is the same for threads and tasks."""
+
+    _lease: L
+
+    @property
+    def lease(self) -> L:
+        """The lease of the lock that leaders hold."""
+        return self._lease
 
     @property
     def held(self) -> bool:
@@ -40,16 +46,16 @@ class BaseTerm(BaseLeased):
         return f"<{type(self).__name__} {self.key!r} token={self.token}, {state}>"
 
 
-T = TypeVar("T", bound=BaseTerm)
+T = TypeVar("T", bound=BaseTerm[Any])
 
 
-def is_loss_of(term: BaseTerm, error: BaseException | None) -> bool:
+def is_loss_of(term: BaseTerm[Any], error: BaseException | None) -> bool:
     """Tell whether a body has ended because it was told that its term is over."""
     return isinstance(error, errors.LeaseLost) and (error.key, error.token) == (term.key, term.token)
 
 
 @contextmanager
-def giving_back(term: BaseTerm) -> Iterator[None]:
+def giving_back(term: BaseTerm[Any]) -> Iterator[None]:
     """Log what goes wrong while the lease of a term is released. It is over in any case."""
     try:
         yield
@@ -131,7 +137,7 @@ class Candidacy:
         """Return how long to wait after what went wrong."""
         return RETRY.delay(self.failures, random.random())
 
-    def failed(self, what: str, term: BaseTerm, error: BaseException) -> bool:
+    def failed(self, what: str, term: BaseTerm[Any], error: BaseException) -> bool:
         """Log that a callback has failed, unless it has ended because its term is over."""
         own_loss = is_loss_of(term, error)
         if not own_loss:

@@ -14,9 +14,8 @@ from typing import Any, Protocol, TypeVar
 from holdfast import errors, identity
 from holdfast.client import exits, ownership
 from holdfast.client.keeper_thread import CLIENT_CLOSED, KeeperThread
-from holdfast.client.options import OnLost, terms_of, whole
+from holdfast.client.options import OnLost, Wish, terms_of, whole
 from holdfast.client.place import asked_at
-from holdfast.client.wishes import Wish
 from holdfast.clock import boot_time
 from holdfast.core import keys, plans
 from holdfast.core.data import replace

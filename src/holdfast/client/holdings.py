@@ -10,8 +10,8 @@ import random
 from holdfast import errors, identity
 from holdfast.client.engine import Engine
 from holdfast.client.keeper_thread import CLIENT_CLOSED, RELEASED_ALL
+from holdfast.client.options import Wish
 from holdfast.client.ownership import Block
-from holdfast.client.wishes import Wish
 from holdfast.clock import boot_time
 from holdfast.core import plans
 from holdfast.core.data import replace

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from holdfast.client.options import Wish
 from holdfast.client.place import Place
-from holdfast.client.wishes import Wish
 from holdfast.clock import boot_time
 from holdfast.core.keeper import Keeper, Kept
 from holdfast.core.plans import Grant
@@ -180,8 +180,8 @@ class KeeperThread:
             self._keeper.hurry(attempt, now)
             self._look_at(now)
 
-    def tell(self, kept: Kept) -> None:
-        """Tell the holder that its lease is lost: once, whoever notices first."""
+    def tell(self, kept: Kept | Membership) -> None:
+        """Tell the holder that its lease is lost, or an instance that it is: once, whoever notices first."""
         with self._mutex:
             tell, kept.tell = kept.tell, None
         if tell is not None:
@@ -190,13 +190,9 @@ class KeeperThread:
             tell()
 
     def tell_gone(self, member: Membership) -> None:
-        """Tell an instance that it is lost: once, whoever notices first."""
-        with self._mutex:
-            self._keeper.members.pop(member.id, None)
-            tell, member.tell = member.tell, None
-        if tell is not None:
-            warn("%s", member.lost)
-            tell()
+        """Tell an instance that it is lost, and do not heartbeat for it any more."""
+        self.part(member.id)
+        self.tell(member)
 
     def in_books(self) -> bool:
         """Tell whether some thread has our mutex at this moment."""

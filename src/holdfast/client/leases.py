@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from holdfast import errors
 from holdfast.client.engine import Engine
@@ -73,6 +73,9 @@ class BaseLease:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{self!r} cannot be sent to another process: it is this process that holds it")
+
+
+L = TypeVar("L", bound=BaseLease)  # that of threads, or that of tasks
 
 
 class BaseLeased:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic
 
 from holdfast.client.engine import Engine
-from holdfast.client.leases import BaseLease, holding_of
-from holdfast.client.options import WaitOptions, check_options, lasting
-from holdfast.client.wishes import Wish
+from holdfast.client.leases import BaseLease, L, holding_of
+from holdfast.client.options import WaitOptions, Wish, check_options, lasting
 from holdfast.clock import boot_time
 from holdfast.core import keys
+from holdfast.core.cluster import LARGEST_DATA
 from holdfast.core.family import LARGEST_ERROR, LARGEST_RESULT, Failure, Outcome
 from holdfast.core.requests import Done
 from holdfast.core.settings import Seconds, seconds
@@ -105,7 +105,7 @@ class Undertaking:
             raise NotHeld(self.key, "it was done by somebody else")
 
 
-class BaseOperation:
+class BaseOperation(Generic[L]):
     """An operation as far as it is the same for threads and tasks."""
 
     def __init__(self, engine: Engine, undertaking: Undertaking) -> None:
@@ -124,6 +124,12 @@ class BaseOperation:
         """What the one who did it passed on: JSON values."""
         self._it.check_entered()
         return json.loads(self._it.text)
+
+    @property
+    def lease(self) -> L:
+        """What we hold while we do it."""
+        self._it.check_ours()
+        return self._it.lease  # type: ignore[no-any-return]
 
     @property
     def failures(self) -> tuple[Failure, ...]:
@@ -169,6 +175,11 @@ def as_text(
             " pass on where it is, not what it is"
         )
     return text
+
+
+def as_json(key: str, value: object, what: str) -> str:
+    """Return the data or the result of some work as it is kept."""
+    return as_text(key, value, what, largest=LARGEST_DATA, use="kept")
 
 
 def as_failure(error: object) -> str:

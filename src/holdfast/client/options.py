@@ -1,14 +1,15 @@
-"""What a caller may say about a lock, and the checks that need no client."""
+"""What a caller may say about a lock, the checks that need no client, and what was asked for in the end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypedDict
 
-from holdfast.core import keys
+from holdfast.client.place import Place
 from holdfast.core.backoff import Backoff
 from holdfast.core.data import data
 from holdfast.core.family import LONGEST, PLAIN, Mode, Terms
+from holdfast.core.requests import Acquire
 from holdfast.core.settings import Seconds, check_at_least, seconds
 from holdfast.errors import LeaseLost, SettingsError
 
@@ -17,8 +18,9 @@ MOST = 2**31 - 1  # of anything that is counted
 # How long work that has failed in a block is left alone: 1, 2, 4 … 60 s, with some jitter.
 RETRY = Backoff(first=1.0, most=60.0)
 
-OnBusy = Literal["wait", "skip", "raise"]
 OnLost = Callable[[LeaseLost], None]
+Retry = Backoff | Seconds | None
+Works = Mapping[str, Any] | Iterable[str | tuple[str, Any]]
 
 
 class BasicOptions(TypedDict, total=False):
@@ -55,38 +57,17 @@ class WaitOptions(BasicOptions, total=False):
 
 
 @data
-class Guard:
-    """How a function is guarded, checked when it is decorated."""
+class Wish:
+    """What a caller asked for: the request, and how to treat the lease."""
 
-    key: str | None
-    key_from: Callable[..., str] | None
-    on_busy: OnBusy
-    options: HoldOptions
-
-    def __post_init__(self) -> None:
-        if self.on_busy not in ("wait", "skip", "raise"):
-            raise SettingsError(f"on_busy is {self.on_busy!r}; it must be 'wait', 'skip' or 'raise'")
-        if self.key is not None and self.key_from is not None:
-            raise SettingsError("give either a key or key_from, not both")
-        if self.key is not None:
-            keys.validate(self.key)
-        check_options(self.options)
-        if self.on_busy != "wait":
-            if self.options.get("timeout"):
-                raise SettingsError(f"timeout= is for on_busy='wait', not for {self.on_busy!r}")
-            self.options["timeout"] = 0
-
-    @staticmethod
-    def check_bare(function: Callable[..., Any]) -> None:
-        """Tell ``@guarded`` without parentheses from a key function that was given as the key."""
-        if getattr(function, "__name__", "") == "<lambda>":
-            raise SettingsError("a key that is computed from the arguments is given as key_from=")
-
-    def key_of(self, function: Callable[..., Any], args: Any, kwargs: Any) -> str:
-        """Return the key for one call."""
-        if self.key_from is not None:
-            return self.key_from(*args, **kwargs)
-        return self.key or f"{function.__module__}.{function.__qualname__}"
+    request: Acquire
+    timeout: float | None
+    max_hold: float | None
+    renew: bool
+    on_lost: OnLost | None
+    place: Place  # where it was asked for
+    named: bool  # an owner= was given: what is inside its block is not that owner by itself
+    unless: Callable[[], bool] | None = None  # give up waiting, with `Stopped`, once this is so
 
 
 def check_options(options: BasicOptions, kind: type[Any] = HoldOptions) -> None:

@@ -16,10 +16,11 @@ from holdfast.client.calendar import calendar, zone
 from holdfast.client.engine import Engine
 from holdfast.client.leases import BaseLease, BaseLeased
 from holdfast.client.operations import as_failure
+from holdfast.client.options import Wish
 from holdfast.client.ticks import MISSED, Await, Begin, Cease, Job, Missed, Result, Timekeeper
-from holdfast.client.wishes import Wish
 from holdfast.clock import boot_time
 from holdfast.core import keys
+from holdfast.core.data import data
 from holdfast.core.driver import Drive
 from holdfast.core.keeper import Kept
 from holdfast.core.plans import Wait
@@ -39,34 +40,33 @@ WAITS = (Wait, Await)  # the steps of a plan that are not done at once
 OnError = Callable[[BaseException], Any]
 
 
+@data
 class Rules:
     """How `every` was called. It is checked where that is written, and not when the first tick comes."""
 
-    def __init__(
-        self,
-        schedule: str | Seconds,
-        name: str | None,
-        at_least: Seconds,
-        at_most: Seconds | None,
-        missed: Missed,
-        timezone: str,
-        on_error: OnError | None,
-    ) -> None:
-        if missed not in MISSED:
-            raise SettingsError(f"missed is {missed!r}; it must be 'once', 'skip' or 'all'")
-        if on_error is not None and (not callable(on_error) or inspect.iscoroutinefunction(on_error)):
-            raise SettingsError(f"on_error is {on_error!r}; it must be a plain function of one exception")
-        self.at_most = None if at_most is None else seconds(at_most, "at_most")
-        if self.at_most == 0:
+    schedule: str | Seconds
+    name: str | None
+    at_least: Seconds
+    at_most: Seconds | None
+    missed: Missed
+    timezone: str
+    on_error: OnError | None
+
+    def __post_init__(self) -> None:
+        if self.missed not in MISSED:
+            raise SettingsError(f"missed is {self.missed!r}; it must be 'once', 'skip' or 'all'")
+        call = self.on_error
+        if call is not None and (not callable(call) or inspect.iscoroutinefunction(call)):
+            raise SettingsError(f"on_error is {call!r}; it must be a plain function of one exception")
+        self.job(PREFIX if self.name is None else f"{PREFIX}:{self.name}")  # raises what is wrong with it
+
+    def job(self, key: str, max_hold: float | None = None) -> Job:
+        """Return what to keep time for. A run lasts *max_hold* at most, unless *at_most* was given."""
+        at_most = max_hold if self.at_most is None else seconds(self.at_most, "at_most")
+        if at_most == 0:
             raise SettingsError("at_most is 0; use None for no limit")
-        if name is not None:
-            keys.validate(f"{PREFIX}:{name}")
-        self.calendar = calendar(schedule, timezone)
-        self.name = name
-        self.at_least = seconds(at_least, "at_least")
-        self.missed = missed
-        self.timezone = timezone
-        self.on_error = on_error
+        ticks = calendar(self.schedule, self.timezone)
+        return Job(keys.validate(key), ticks, self.missed, seconds(self.at_least, "at_least"), at_most)
 
 
 class BaseRun(BaseLeased):
@@ -117,7 +117,7 @@ class Routine:
     def __init__(
         self,
         kind: str,
-        engine: Any,
+        engine: Engine,
         function: Callable[..., Any],
         rules: Rules,
         scheduled_by: Callable[[Any], Any],
@@ -169,8 +169,7 @@ class Routine:
 
     def wish(self) -> Wish:
         """Return how its leases are treated: like those of a caller who says no more than the key."""
-        wish: Wish = self.engine.wish(self.key, owner=identity.new_owner(identity.program()))
-        return wish
+        return self.engine.wish(self.key, owner=identity.new_owner(identity.program()))
 
 
 class Shift:
@@ -179,7 +178,7 @@ class Shift:
     def __init__(self, scheduler: Any, routine: Routine, wish: Wish) -> None:
         self.scheduler = scheduler
         self.routine = routine
-        self.engine: Any = routine.engine
+        self.engine = routine.engine
         self.run: Any = None
         self.timekeeper = _timekeeper(routine, wish)
         self.drive = Drive(self.timekeeper.plan())
@@ -193,8 +192,7 @@ class Shift:
 
     def keep(self, begin: Begin) -> Kept:
         """Take the lease of a run into the keeper's care."""
-        engine: Engine = self.engine
-        self.kept = engine.keeper.keep(begin.grant, asked=begin.asked, max_hold=None, renew=True)
+        self.kept = self.engine.keeper.keep(begin.grant, asked=begin.asked, max_hold=None, renew=True)
         return self.kept
 
     def let_go(self, cease: Cease) -> None:
@@ -260,11 +258,9 @@ def nap(until: float | None) -> float:
 
 
 def _timekeeper(routine: Routine, wish: Wish) -> Timekeeper:
-    rules = routine.rules
-    engine: Engine = routine.engine
-    at_most = engine.settings.max_hold if rules.at_most is None else rules.at_most
+    engine = routine.engine
     return Timekeeper(
-        Job(routine.key, rules.calendar, rules.missed, rules.at_least, at_most),
+        routine.rules.job(routine.key, engine.settings.max_hold),
         client=engine.client,
         owner=wish.request.owner,
         ttl=wish.request.ttl,

@@ -7,17 +7,15 @@ for each other. Each key has its ordinary queue, lease and token; there is no lo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Generic
 
 from holdfast import errors
 from holdfast.client.engine import Engine
-from holdfast.client.leases import BaseLease, noted
+from holdfast.client.leases import L, noted
 from holdfast.client.options import HoldOptions, check_options
 from holdfast.clock import boot_time
 from holdfast.core.keys import validate
 from holdfast.core.settings import seconds
-
-L = TypeVar("L", bound=BaseLease)
 
 
 class Leases(Mapping[str, L]):

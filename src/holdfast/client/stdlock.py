@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic
 
 from holdfast import errors, identity
 from holdfast.client.engine import Engine
-from holdfast.client.leases import BaseLease
+from holdfast.client.leases import L
 from holdfast.core.settings import Seconds
-
-L = TypeVar("L", bound=BaseLease)
 
 
 class BaseLock(Generic[L]):

@@ -9,19 +9,21 @@ How it asks for work is in `claims`.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, NoReturn, TypeVar
 
-from holdfast import errors
-from holdfast.client.assignments import WorkHolding
+from holdfast import errors, identity
+from holdfast.client.assignments import WorkHolding, check_retry
 from holdfast.client.engine import Engine
 from holdfast.client.keeper_thread import DRAINED, LEFT, RETURNED
-from holdfast.client.work_options import Retry, as_json, check_retry, join_request
+from holdfast.client.operations import as_json
+from holdfast.client.options import Retry, whole
 from holdfast.clock import boot_time
 from holdfast.core import cluster_plans as plans
 from holdfast.core import keys, membership
-from holdfast.core.cluster import Assign, InstanceState, Leave, work_type
+from holdfast.core.cluster import Assign, InstanceState, Join, Leave, work_type
 from holdfast.core.demand import Claiming
 from holdfast.core.keeper import INSTANCE_LOST
 from holdfast.core.plans import TRANSIENT, Abandoned, Plan, Wait
@@ -32,6 +34,8 @@ from holdfast.log import log
 A = TypeVar("A")
 
 ASKER = "asker"
+
+_STRANGE = re.compile(r"[^\w.-]+", re.ASCII)
 
 
 class Workload(Generic[A]):
@@ -51,7 +55,7 @@ class Workload(Generic[A]):
     ) -> None:
         engine.check_open()
         self.engine = engine
-        self.request, self.member = join_request(engine, name, capacity, heartbeat, ttl, version)
+        self.request, self.member = _join_request(engine, name, capacity, heartbeat, ttl, version)
         self.id, self.capacity = self.request.id, self.request.capacity
         self.member.tell = self.gone
         self.demand = Claiming(
@@ -339,6 +343,26 @@ class Workload(Generic[A]):
         for me in list(self.waiting):
             if found := self.engine.mailboxes.get(me):
                 found[1].put(Signal("work", "", me))
+
+
+def _join_request(
+    engine: Engine, name: str | None, capacity: int, heartbeat: Seconds, ttl: Seconds, version: str
+) -> tuple[Join, membership.Membership]:
+    """Check how a caller wants to join."""
+    beat, length = membership.check_timing(heartbeat, ttl, engine.settings)
+    shown = identity.program() if name is None else identity.check_name(name, "name")
+    if version != "":
+        identity.check_name(version, "version")
+    # A part of urls and keys, and for people to read.
+    id = identity.new_owner(_STRANGE.sub("-", shown).strip("-.") or "instance")
+    me = engine.client
+    request = Join(
+        id=id, name=shown, client=me, capacity=whole(capacity, "capacity"), ttl=length, version=version
+    )
+    member = membership.Membership(
+        id, me, ttl=length, heartbeat=beat, settings=engine.settings, roll=random.random
+    )
+    return request, member
 
 
 class BaseInstance(Generic[A]):

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.client.engine import Engine
-from holdfast.client.wishes import Wish
+from holdfast.client.options import Wish
 from holdfast.core.data import data
 from holdfast.core.keeper import Keeper, Kept
 

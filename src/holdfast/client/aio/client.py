@@ -16,9 +16,10 @@ from holdfast.client.aio.leases import AsyncHold, AsyncLease, acquire
 from holdfast.client.aio.operations import AsyncOperation, run_once
 from holdfast.client.aio.several import AsyncHoldAll
 from holdfast.client.aio.stdlock import AsyncLock
+from holdfast.client.guards import Guard, GuardOptions, OnBusy
 from holdfast.client.leases import permits_of, release_all
 from holdfast.client.operations import Undertaking
-from holdfast.client.options import Guard, HoldOptions, LeaseOptions, OnBusy, WaitOptions, check_options
+from holdfast.client.options import HoldOptions, LeaseOptions, WaitOptions, check_options
 from holdfast.core import keys
 from holdfast.core.data import replace
 from holdfast.core.events import Event
@@ -137,22 +138,12 @@ class AsyncHoldfast(ClusterMethods):
 
     @overload
     def guarded(
-        self,
-        key: str | None = ...,
-        *,
-        key_from: Callable[..., str] | None = ...,
-        on_busy: Literal["wait", "raise"] = ...,
-        **options: Unpack[HoldOptions],
+        self, key: str | None = ..., *, on_busy: Literal["wait", "raise"] = ..., **how: Unpack[GuardOptions]
     ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]: ...
 
     @overload
     def guarded(
-        self,
-        key: str | None = ...,
-        *,
-        key_from: Callable[..., str] | None = ...,
-        on_busy: Literal["skip"],
-        **options: Unpack[HoldOptions],
+        self, key: str | None = ..., *, on_busy: Literal["skip"], **how: Unpack[GuardOptions]
     ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T | None]]]: ...
 
     def guarded(

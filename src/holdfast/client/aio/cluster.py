@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from holdfast.client import questions
 from holdfast.client.aio.engine import TaskEngine
 from holdfast.client.base import BaseClient
-from holdfast.client.options import RETRY
+from holdfast.client.options import RETRY, Retry, Works
+from holdfast.core.cluster import InstanceView, ListInstances, Offered, WorkState, WorkView
 from holdfast.core.settings import Seconds
 
 if TYPE_CHECKING:
     from holdfast.client.aio.elections import AsyncElection, AsyncTerm
     from holdfast.client.aio.instances import Joining
-    from holdfast.client.work_options import Retry, Works
-    from holdfast.core.cluster import InstanceView, Offered, WorkState, WorkView
 
 
 class ClusterMethods(BaseClient):
@@ -45,35 +45,25 @@ class ClusterMethods(BaseClient):
         self, works: Works, *, max_tries: int | None = None, delay: Seconds = 0.0, again: bool = False
     ) -> Offered:
         """Offer work to whichever instance claims it: see `Holdfast.offer`."""
-        from holdfast.client import work_options
-
-        plan = work_options.offer(self._engine, works, max_tries=max_tries, delay=delay, again=again)
+        plan = questions.offer(self._engine, works, max_tries=max_tries, delay=delay, again=again)
         return await self._engine.run(plan)
 
     async def work(self, key: str) -> WorkView | None:
         """Look at one piece of work; None if it is not known."""
-        from holdfast.client import work_options
-
-        return await self._engine.ask(work_options.inspect(key))
+        return await self._engine.ask(questions.inspect_work(key))
 
     def works(
         self, prefix: str = "", *, state: WorkState | None = None, instance: str | None = None
     ) -> AsyncIterator[WorkView]:
         """Look at work in the order of its keys: see `Holdfast.works`."""
-        from holdfast.client import work_options
-
-        return self._engine.pages(work_options.listing(prefix, state, instance), "works")
+        return self._engine.pages(questions.work_listing(prefix, state, instance), "works")
 
     async def forget(self, key: str) -> WorkView | None:
         """Forget a piece of work, and return it as it was: see `Holdfast.forget`."""
-        from holdfast.client import work_options
-
-        return await self._engine.run(work_options.forget(self._engine, key))
+        return await self._engine.run(questions.forget_work(self._engine, key))
 
     async def instances(self) -> list[InstanceView]:
         """Look at all instances, also at those that left or died of late, in the order of their ids."""
-        from holdfast.core.cluster import ListInstances
-
         return [each async for each in self._engine.pages(ListInstances(), "instances")]
 
     def elect(

@@ -19,7 +19,7 @@ from holdfast.core.settings import Seconds, seconds
 from holdfast.log import log
 
 
-class AsyncTerm(BaseTerm, AsyncLeased):
+class AsyncTerm(BaseTerm[AsyncLease], AsyncLeased):
     """A time for which we are the leader: see `Term`. As a context manager it cancels its body at the end.
 
     Being deposed is no error there: the block is left as if it had ended, and the election goes on.
@@ -31,11 +31,6 @@ class AsyncTerm(BaseTerm, AsyncLeased):
         self._lease = lease
         self._depose = depose
         self._deposed: asyncio.Future[object] | None = None  # once it is told that it is over
-
-    @property
-    def lease(self) -> AsyncLease:
-        """The lease of the lock that leaders hold."""
-        return self._lease
 
     async def resign(self) -> None:
         """End the term: the next who waits is elected at once. Harmless if it is over."""

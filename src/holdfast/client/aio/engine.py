@@ -14,7 +14,7 @@ from holdfast import errors
 from holdfast.client.engine import Engine, Running
 from holdfast.client.holdings import Holding
 from holdfast.client.lender import Lender
-from holdfast.client.wishes import Wish
+from holdfast.client.options import Wish
 from holdfast.clock import boot_time
 from holdfast.core.data import replace
 from holdfast.core.plans import Grant, Plan, Wait

@@ -11,9 +11,8 @@ from holdfast.client.aio.engine import TaskEngine, TaskHolding
 from holdfast.client.aio.leases import AsyncLease, AsyncLeased, body_of
 from holdfast.client.assignments import BaseAssignment, WorkHolding
 from holdfast.client.blocks import Error, Kind, Traceback
-from holdfast.client.claims import BaseClaims, Claimant
+from holdfast.client.claims import BaseClaims, Claimant, check_types
 from holdfast.client.leases import noted
-from holdfast.client.work_options import check_types
 from holdfast.client.workload import BaseInstance, Workload
 from holdfast.core.settings import Seconds
 

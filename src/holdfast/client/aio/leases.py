@@ -11,8 +11,8 @@ from holdfast import errors
 from holdfast.client.aio.engine import TaskEngine, TaskHolding
 from holdfast.client.blocks import Error, Kind, Traceback
 from holdfast.client.leases import BaseHold, BaseLease, BaseLeased, holding_of, noted
+from holdfast.client.options import Wish
 from holdfast.client.ownership import Block
-from holdfast.client.wishes import Wish
 
 
 class AsyncLease(BaseLease):

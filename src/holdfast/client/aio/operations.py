@@ -15,17 +15,11 @@ from holdfast.client.ownership import owner
 T = TypeVar("T")
 
 
-class AsyncOperation(BaseOperation):
+class AsyncOperation(BaseOperation[AsyncLease]):
     """What `AsyncHoldfast.operation` returns: see `Operation`. A lost lease cancels the body."""
 
     _engine: TaskEngine
     _companion: AsyncLease | None = None
-
-    @property
-    def lease(self) -> AsyncLease:
-        """What we hold while we do it."""
-        self._it.check_ours()
-        return self._it.lease  # type: ignore[no-any-return]
 
     async def __aenter__(self) -> AsyncOperation:
         it = self._it

@@ -11,9 +11,9 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from holdfast import errors
 from holdfast.client.aio.engine import TaskEngine, TaskHolding
 from holdfast.client.aio.leases import AsyncLease, AsyncLeased, body_of
+from holdfast.client.options import Wish
 from holdfast.client.schedules import BaseRun, BaseSchedule, Routine, Rules, Shift, nap, refuse_second
 from holdfast.client.ticks import Await, Begin, Cease, Result
-from holdfast.client.wishes import Wish
 from holdfast.clock import boot_time
 from holdfast.core.keeper import Kept
 from holdfast.core.plans import Wait

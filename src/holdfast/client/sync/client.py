@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, over
 
 from holdfast import errors
 from holdfast.client import questions
+from holdfast.client.guards import Guard, GuardOptions, OnBusy
 from holdfast.client.leases import permits_of, release_all
 from holdfast.client.operations import Undertaking
-from holdfast.client.options import Guard, HoldOptions, LeaseOptions, OnBusy, WaitOptions, check_options
+from holdfast.client.options import HoldOptions, LeaseOptions, WaitOptions, check_options
 from holdfast.client.sync.cluster import ClusterMethods
 from holdfast.client.sync.engine import ThreadEngine
 from holdfast.client.sync.leases import Hold, Lease, Skipping, acquire
@@ -182,22 +183,12 @@ class Holdfast(ClusterMethods):
 
     @overload
     def guarded(
-        self,
-        key: str | None = ...,
-        *,
-        key_from: Callable[..., str] | None = ...,
-        on_busy: Literal["wait", "raise"] = ...,
-        **options: Unpack[HoldOptions],
+        self, key: str | None = ..., *, on_busy: Literal["wait", "raise"] = ..., **how: Unpack[GuardOptions]
     ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
 
     @overload
     def guarded(
-        self,
-        key: str | None = ...,
-        *,
-        key_from: Callable[..., str] | None = ...,
-        on_busy: Literal["skip"],
-        **options: Unpack[HoldOptions],
+        self, key: str | None = ..., *, on_busy: Literal["skip"], **how: Unpack[GuardOptions]
     ) -> Callable[[Callable[P, T]], Callable[P, T | None]]: ...
 
     def guarded(

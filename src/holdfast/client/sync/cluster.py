@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from holdfast.client import questions
 from holdfast.client.base import BaseClient
-from holdfast.client.options import RETRY
+from holdfast.client.options import RETRY, Retry, Works
 from holdfast.client.sync.engine import ThreadEngine
+from holdfast.core.cluster import InstanceView, ListInstances, Offered, WorkState, WorkView
 from holdfast.core.settings import Seconds
 
 if TYPE_CHECKING:
     from holdfast.client.sync.elections import Election, Term
     from holdfast.client.sync.instances import Instance
-    from holdfast.client.work_options import Retry, Works
-    from holdfast.core.cluster import InstanceView, Offered, WorkState, WorkView
 
 
 class ClusterMethods(BaseClient):
@@ -64,16 +64,12 @@ class ClusterMethods(BaseClient):
 
         Return the states, and which are new, in the order of the works. Data are JSON, at most 64 KiB each.
         """
-        from holdfast.client import work_options
-
-        plan = work_options.offer(self._engine, works, max_tries=max_tries, delay=delay, again=again)
+        plan = questions.offer(self._engine, works, max_tries=max_tries, delay=delay, again=again)
         return self._engine.run(plan)
 
     def work(self, key: str) -> WorkView | None:
         """Look at one piece of work; None if it is not known."""
-        from holdfast.client import work_options
-
-        return self._engine.ask(work_options.inspect(key))
+        return self._engine.ask(questions.inspect_work(key))
 
     def works(
         self, prefix: str = "", *, state: WorkState | None = None, instance: str | None = None
@@ -82,23 +78,17 @@ class ClusterMethods(BaseClient):
 
         It is fetched a page at a time.
         """
-        from holdfast.client import work_options
-
-        return self._engine.pages(work_options.listing(prefix, state, instance), "works")
+        return self._engine.pages(questions.work_listing(prefix, state, instance), "works")
 
     def forget(self, key: str) -> WorkView | None:
         """Forget a piece of work, and return it as it was; None if it was not known.
 
         Raise `LockTimeout` if somebody is at it.
         """
-        from holdfast.client import work_options
-
-        return self._engine.run(work_options.forget(self._engine, key))
+        return self._engine.run(questions.forget_work(self._engine, key))
 
     def instances(self) -> list[InstanceView]:
         """Look at all instances, also at those that left or died of late, in the order of their ids."""
-        from holdfast.core.cluster import ListInstances
-
         return list(self._engine.pages(ListInstances(), "instances"))
 
     def elect(

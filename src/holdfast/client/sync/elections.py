@@ -26,7 +26,7 @@ class Farewell:
         self.told = threading.Event()
 
 
-class Term(BaseTerm, Leased):
+class Term(BaseTerm[Lease], Leased):
     """A time for which we are the leader. As a context manager it ends with the block.
 
     Being deposed is no error there: the block is left as if it had ended, and the election goes on.
@@ -35,11 +35,6 @@ class Term(BaseTerm, Leased):
     def __init__(self, lease: Lease, depose: Callable[[Term], None]) -> None:
         self._lease = lease
         self._depose = depose
-
-    @property
-    def lease(self) -> Lease:
-        """The lease of the lock that leaders hold."""
-        return self._lease
 
     def resign(self) -> None:
         """End the term: the next who waits is elected at once. Harmless if it is over."""

@@ -11,7 +11,7 @@ from holdfast import errors
 from holdfast.client import exits
 from holdfast.client.engine import Engine, Running
 from holdfast.client.holdings import Holding
-from holdfast.client.wishes import Wish
+from holdfast.client.options import Wish
 from holdfast.clock import boot_time
 from holdfast.core.data import replace
 from holdfast.core.plans import Plan, Wait

@@ -9,9 +9,9 @@ from typing import Any
 from holdfast import errors
 from holdfast.client.blocks import Error, Kind, Traceback
 from holdfast.client.leases import BaseHold, BaseLease, BaseLeased, holding_of, noted
+from holdfast.client.options import Wish
 from holdfast.client.ownership import Block
 from holdfast.client.sync.engine import ThreadEngine, ThreadHolding
-from holdfast.client.wishes import Wish
 from holdfast.clock import boot_time
 
 

@@ -17,7 +17,7 @@ from holdfast.client.sync.leases import Hold, Lease, forget
 T = TypeVar("T")
 
 
-class Operation(BaseOperation):
+class Operation(BaseOperation[Lease]):
     """What `Holdfast.operation` returns: `todo` tells whether it is ours to do.
 
     Leaving the block normally means that it is done; leaving it with an exception, that it failed.
@@ -25,12 +25,6 @@ class Operation(BaseOperation):
 
     _engine: ThreadEngine
     _companion: Hold | None = None
-
-    @property
-    def lease(self) -> Lease:
-        """What we hold while we do it."""
-        self._it.check_ours()
-        return self._it.lease  # type: ignore[no-any-return]
 
     def __enter__(self) -> Operation:
         it = self._it

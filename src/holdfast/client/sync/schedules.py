@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from holdfast import errors
+from holdfast.client.options import Wish
 from holdfast.client.schedules import BaseRun, BaseSchedule, Routine, Rules, Shift, nap, refuse_second
 from holdfast.client.sync.engine import ThreadEngine, ThreadHolding
 from holdfast.client.sync.leases import Lease, Leased
 from holdfast.client.ticks import Await, Begin, Result
-from holdfast.client.wishes import Wish
 from holdfast.clock import boot_time
 from holdfast.core.keeper import Kept
 from holdfast.core.settings import Seconds, seconds
