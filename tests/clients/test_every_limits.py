@@ -46,7 +46,7 @@ def test_what_makes_no_sense_is_refused_where_it_is_written(
     client = kind("memory://")
     with pytest.raises(ValueError, match=said):
         client.every(schedule, **options)
-    client.leave()
+    client._engine.leave()
 
 
 def test_functions_that_cannot_be_run_so_are_refused() -> None:
@@ -123,7 +123,7 @@ def test_a_loop_that_ends_gives_the_tick_back() -> None:
         view = witness.inspect("every:x")
         assert view is not None
         assert view.state == "free"
-        locks.leave()
+        locks._engine.leave()
 
 
 def test_a_run_fences_its_writes(tmp_path: Any) -> None:

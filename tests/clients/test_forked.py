@@ -27,8 +27,8 @@ def file(tmp_path: Path) -> str:
 def become_a_child(locks: BaseClient) -> Callable[[], None]:
     """Return what wakes everybody who waited before: their time to wait is over in the child as well."""
     waiting = dict(locks._engine.mailboxes)
-    locks.before_fork()
-    locks.after_fork()
+    locks._engine.before_fork()
+    locks._engine.after_fork()
 
     def wake_all() -> None:
         for attempt, (key, mailbox) in waiting.items():

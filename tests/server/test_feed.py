@@ -17,12 +17,12 @@ import pytest
 from holdfast import Holdfast
 from holdfast.core.requests import Acquire, Break, Client, Sweep, Watch
 from holdfast.server.admission.access import Principal
+from holdfast.server.http import sse
 from holdfast.server.http.message import HTTPRequest, Stream
+from holdfast.server.http.sse import Heartbeats
 from holdfast.server.settings import KIB, Limits
 from holdfast.server.streams import feed as module
-from holdfast.server.streams import sse
 from holdfast.server.streams.feed import EventHub
-from holdfast.server.streams.sse import Heartbeats
 from tests.server.streaming import (
     ANYTHING,
     Faulty,

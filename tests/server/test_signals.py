@@ -12,9 +12,9 @@ from holdfast.core.requests import Break, Client, Queued, Release
 from holdfast.server.admission.access import Principal
 from holdfast.server.backend import Backend
 from holdfast.server.http.message import HTTPRequest, Stream
+from holdfast.server.http.sse import Heartbeats
 from holdfast.server.locks.waits import Waits
 from holdfast.server.streams.signals import SignalStreams
-from holdfast.server.streams.sse import Heartbeats
 from tests.server.streaming import (
     ANYTHING,
     Peer,

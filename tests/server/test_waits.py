@@ -27,8 +27,8 @@ from holdfast.core.requests import (
 )
 from holdfast.core.settings import Settings
 from holdfast.server.http.message import Stream
+from holdfast.server.http.sse import Heartbeats
 from holdfast.server.locks.waits import Manner, Waits
-from holdfast.server.streams.sse import Heartbeats
 from tests.server.streaming import (
     Faulty,
     Peer,

@@ -7,8 +7,9 @@ import pytest
 from holdfast.core.backoff import Backoff
 from holdfast.core.cluster import Beat, Heartbeat
 from holdfast.core.keeper import Keeper
-from holdfast.core.membership import DEAD, LEFT, Membership, check_timing
+from holdfast.core.membership import Membership, check_timing
 from holdfast.core.plans import Grant
+from holdfast.core.refusals import DEAD, LEFT
 from holdfast.core.requests import Client
 from holdfast.core.settings import Settings
 from holdfast.errors import InstanceLost, SettingsError

@@ -20,9 +20,10 @@ from holdfast.core.cluster import (
     WorkView,
 )
 from holdfast.core.data import replace
-from holdfast.core.demand import Claiming
-from holdfast.core.membership import DEAD, DRAINING, LEFT, Membership
+from holdfast.core.demand import Demand
+from holdfast.core.membership import Membership
 from holdfast.core.plans import MOST_LATE, Abandoned, Grant, Stopped, Wait, unless
+from holdfast.core.refusals import DEAD, DRAINING, LEFT
 from holdfast.core.requests import Busy, Client, Holder, NotHeld, Withdraw
 from holdfast.core.settings import Settings
 from holdfast.errors import (
@@ -124,88 +125,88 @@ def test_a_join_that_took_longer_than_its_ttl_has_failed(how):
     assert ends(plan, Beat("dead"), InstanceLost).reason == DEAD
 
 
-# Claiming.
+# Demand.
 
 
 @pytest.fixture
-def claiming(how) -> Claiming:
+def demand(how) -> Demand:
     member = Membership("engine-1", ME, ttl=90.0, heartbeat=30.0, settings=SETTINGS, roll=lambda: 0.0)
-    return Claiming(member, capacity=8, spread=0.25, settings=SETTINGS, roll=lambda: 0.0)
+    return Demand(member, capacity=8, spread=0.25, settings=SETTINGS, roll=lambda: 0.0)
 
 
-def claim(claiming, how, known=(), until=60.0):
-    request = claiming.next(("workflow",), 8, attempt="a-1", ttl=30.0)
-    return request, plans.claim(claiming, request, known=known, until=lambda: until, **how)
+def claim(demand, how, known=(), until=60.0):
+    request = demand.next(("workflow",), 8, attempt="a-1", ttl=30.0)
+    return request, plans.claim(demand, request, known=known, until=lambda: until, **how)
 
 
-def test_a_claim_is_asked_again_with_its_number(time, how, claiming):
-    request, plan = claim(claiming, how)
+def test_a_claim_is_asked_again_with_its_number(time, how, demand):
+    request, plan = claim(demand, how)
     assert next(plan) == request
     assert plan.throw(OutcomeUnknown("cut")) == Wait("", "", 0.05)
     time.now = 0.05
     assert plan.send(None) == request
     answer = result(plan, Claimed((MINE,), None))
     assert answer == plans.Answer(Claimed((MINE,), None), 0.05, unsure=True)
-    assert claiming.unsure is request, "until what was claimed is taken care of"
+    assert demand.unsure is request, "until what was claimed is taken care of"
 
 
-def test_a_claim_that_is_refused_is_over(how, claiming):
-    _, plan = claim(claiming, how)
+def test_a_claim_that_is_refused_is_over(how, demand):
+    _, plan = claim(demand, how)
     next(plan)
     assert result(plan, Beat("draining")).said == Beat("draining")
-    assert claiming.unsure is None
+    assert demand.unsure is None
 
 
-def test_a_claim_that_fails_is_not_forgotten(time, how, claiming):
-    request, plan = claim(claiming, how, until=1.0)
+def test_a_claim_that_fails_is_not_forgotten(time, how, demand):
+    request, plan = claim(demand, how, until=1.0)
     next(plan)
     time.now = 1.0
     ends(plan, OutcomeUnknown("cut"), OutcomeUnknown)
-    assert claiming.unsure is request
+    assert demand.unsure is request
 
 
-def test_an_interrupted_claim_returns_what_it_may_have_got(how, claiming):
-    request, plan = claim(claiming, how, known=["a-1.1"])
+def test_an_interrupted_claim_returns_what_it_may_have_got(how, demand):
+    request, plan = claim(demand, how, known=["a-1.1"])
     next(plan)
     assert plan.throw(Abandoned()) == request
     got = tuple(replace(MINE, key=f"workflow:{i}", attempt=f"a-1.{i}") for i in range(3))
     assert plan.send(Claimed(got)) == Finish("workflow:0", "a-1.0", 8, "returned", retire=True)
     assert plan.send(Finished("offered")) == Finish("workflow:2", "a-1.2", 8, "returned", retire=True)
     ends(plan, Finished("offered"), Abandoned)
-    assert claiming.unsure is None
+    assert demand.unsure is None
 
 
-def test_what_an_interrupted_claim_cannot_return_ends_by_itself(how, claiming):
-    request, plan = claim(claiming, how)
+def test_what_an_interrupted_claim_cannot_return_ends_by_itself(how, demand):
+    request, plan = claim(demand, how)
     next(plan)
     assert plan.throw(Abandoned()) == request
     assert plan.send(Claimed((MINE,))) == Finish("workflow:1", "a-1", 8, "returned", retire=True)
     ends(plan, StoreUnavailable("down"), Abandoned)
-    assert claiming.unsure is None
+    assert demand.unsure is None
 
 
-def test_an_interrupted_claim_that_cannot_be_undone_is_left_to_the_next(how, claiming):
-    request, plan = claim(claiming, how)
+def test_an_interrupted_claim_that_cannot_be_undone_is_left_to_the_next(how, demand):
+    request, plan = claim(demand, how)
     next(plan)
     assert plan.throw(Abandoned()) == request
     ends(plan, StoreUnavailable("down"), Abandoned)
-    assert claiming.unsure is request
+    assert demand.unsure is request
 
 
-def test_an_interrupted_claim_of_who_is_gone_is_over(how, claiming):
-    request, plan = claim(claiming, how)
+def test_an_interrupted_claim_of_who_is_gone_is_over(how, demand):
+    request, plan = claim(demand, how)
     next(plan)
     assert plan.throw(Abandoned()) == request
     ends(plan, Beat("dead"), Abandoned)
-    assert claiming.unsure is None
+    assert demand.unsure is None
 
 
-def test_there_is_nothing_to_undo_without_a_claim(claiming):
-    assert list(plans.undo_claim(claiming, ())) == []
+def test_there_is_nothing_to_undo_without_a_claim(demand):
+    assert list(plans.undo_claim(demand, ())) == []
 
 
-def test_a_lease_that_is_older_than_the_question_is_trusted_for_what_is_left(how, claiming):
-    request, _ = claim(claiming, how)
+def test_a_lease_that_is_older_than_the_question_is_trusted_for_what_is_left(how, demand):
+    request, _ = claim(demand, how)
     task = plans.claimed_task(replace(MINE, expires_in=20.0), request, asked=10.0, settings=SETTINGS)
     assert task.grant == Grant("workflow:1", "a-1", "engine-1", 8, 30.0, 29.0)
     assert (task.data, task.tries) == ('{"n":1}', 1)

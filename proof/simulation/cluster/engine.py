@@ -11,7 +11,7 @@ from holdfast import errors
 from holdfast.core import cluster_plans as plans
 from holdfast.core.cluster import Beat, Claim, Claimed, Ending, Finish, Join, Leave
 from holdfast.core.cluster_plans import Answer
-from holdfast.core.demand import Claiming
+from holdfast.core.demand import Demand
 from holdfast.core.keeper import Kept
 from holdfast.core.membership import Membership
 from holdfast.core.plans import Grant
@@ -36,7 +36,7 @@ class Engine:
         self._progress = progress  # how many steps of a key are done
         self._lives = 0
         self._member: Membership | None = None
-        self._claiming: Claiming | None = None
+        self._demand: Demand | None = None
         self._claims = False  # a claim is under way
         self._beats = False
         self._wake_at = math.inf
@@ -57,7 +57,7 @@ class Engine:
             settings=machine.settings,
             roll=self._dice.random,
         )
-        self._claiming = Claiming(
+        self._demand = Demand(
             self._member,
             capacity=self._capacity,
             spread=SPREAD,
@@ -107,7 +107,7 @@ class Engine:
         if self._member is not member:
             return
         self._world.counts["memberships lost"] += 1
-        self._member = self._claiming = None
+        self._member = self._demand = None
         self._machine.listeners.pop(member.id, None)
         for kept in list(self._jobs.values()):
             kept.lose("instance lost")
@@ -122,7 +122,7 @@ class Engine:
         self._world.counts["drained"] += 1
         member.draining = True
         member.leave()
-        self._member = self._claiming = None
+        self._member = self._demand = None
         self._machine.listeners.pop(member.id, None)
         for kept in list(self._jobs.values()):
             self._end(kept, "returned")
@@ -134,36 +134,36 @@ class Engine:
     # Claims.
 
     def _hear(self, signal: Signal) -> None:
-        if self._claiming is not None and self._member is not None:
-            self._claiming.signalled(signal.key)
+        if self._demand is not None and self._member is not None:
+            self._demand.signalled(signal.key)
             self._claim_later(self._member)
 
     def _claim_later(self, member: Membership) -> None:
-        claiming = self._claiming
-        if claiming is None or member is not self._member:
+        demand = self._demand
+        if demand is None or member is not self._member:
             return
-        due = claiming.due_at((TYPE,), self._capacity - len(self._jobs))
+        due = demand.due_at((TYPE,), self._capacity - len(self._jobs))
         if due < math.inf:
             self._machine.at(max(due, self._machine.clock()), self._claim, member)
 
     def _claim(self, member: Membership) -> None:
-        claiming, room = self._claiming, self._capacity - len(self._jobs)
-        if claiming is None or member is not self._member or self._claims or not member.takes_work:
+        demand, room = self._demand, self._capacity - len(self._jobs)
+        if demand is None or member is not self._member or self._claims or not member.takes_work:
             return
-        if claiming.due_at((TYPE,), room) > self._machine.clock():
+        if demand.due_at((TYPE,), room) > self._machine.clock():
             return
         self._claims = True
         attempt = self._machine.new_attempt()
-        request = claiming.next((TYPE,), room, attempt=attempt, ttl=TTL)
+        request = demand.next((TYPE,), room, attempt=attempt, ttl=TTL)
         plan = plans.claim(
-            claiming, request, known=self._jobs, until=lambda: member.trusted_until, **self._means()
+            demand, request, known=self._jobs, until=lambda: member.trusted_until, **self._means()
         )
-        self._run(plan, partial(self._claimed, member, claiming, request))
+        self._run(plan, partial(self._claimed, member, demand, request))
 
     def _claimed(
         self,
         member: Membership,
-        claiming: Claiming,
+        demand: Demand,
         request: Claim,
         answer: Answer | None,
         error: Exception | None,
@@ -177,7 +177,7 @@ class Engine:
                     continue
                 kept = self._jobs[work.attempt] = self._machine.keep(task.grant, None, work.attempt)
                 self._later(self._dice.expovariate(1.0), self._step, kept)
-            claiming.answered(request, answer.said, now=self._machine.clock())
+            demand.answered(request, answer.said, now=self._machine.clock())
         elif answer is not None and isinstance(answer.said, Beat) and member.told(answer.said):
             self._lost(member)
         self._claim_later(member)
@@ -217,8 +217,8 @@ class Engine:
             return
         self._machine.drop(kept)  # nobody may trust what is not ours any more
         self._give_back(grant, ending, retry)
-        if self._claiming is not None and self._member is not None:
-            self._claiming.made_room(self._machine.clock())
+        if self._demand is not None and self._member is not None:
+            self._demand.made_room(self._machine.clock())
             self._claim_later(self._member)
 
     def _give_back(self, grant: Grant, ending: Ending, retry: float | None = None) -> None:

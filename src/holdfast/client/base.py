@@ -40,21 +40,3 @@ class BaseClient:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{self!r} cannot be sent to another process; send its url, and make a client there")
-
-    # For holdfast itself, when the process ends or forks.
-
-    def leave(self) -> None:
-        """Close on the way out of the process. Never raises."""
-        self._engine.leave()
-
-    def before_fork(self) -> None:
-        """Leave nothing half done, and nothing open that a child must not inherit."""
-        self._engine.before_fork()
-
-    def after_fork_in_parent(self) -> None:
-        """Go on."""
-        self._engine.after_fork_in_parent()
-
-    def after_fork(self) -> None:
-        """Become a client of this process that owns nothing."""
-        self._engine.after_fork()

@@ -64,7 +64,9 @@ class Running(Drive[T]):
 class Engine:
     """See the module."""
 
-    scheduler: Any = None  # what runs the schedules of this client, once there are any: see `scheduler_of`
+    scheduler: Any = (
+        None  # what runs the schedules of this client, once there are any: see `Routine.scheduler`
+    )
 
     def __init__(self, kind: str, url: Any, settings: Settings | None, changes: dict[str, Any]) -> None:
         if settings is not None and not isinstance(settings, Settings):

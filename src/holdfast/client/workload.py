@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 from holdfast import errors, identity
 from holdfast.client.assignments import WorkHolding, check_retry
@@ -22,9 +22,9 @@ from holdfast.client.operations import as_json
 from holdfast.client.options import Retry, whole
 from holdfast.clock import boot_time
 from holdfast.core import cluster_plans as plans
-from holdfast.core import keys, membership
-from holdfast.core.cluster import Assign, InstanceState, Join, Leave, work_type
-from holdfast.core.demand import Claiming
+from holdfast.core import keys, membership, refusals
+from holdfast.core.cluster import Assign, Join, Leave, work_type
+from holdfast.core.demand import Demand
 from holdfast.core.keeper import INSTANCE_LOST
 from holdfast.core.plans import TRANSIENT, Abandoned, Plan, Wait
 from holdfast.core.requests import Request, Signal
@@ -58,7 +58,7 @@ class Workload(Generic[A]):
         self.request, self.member = _join_request(engine, name, capacity, heartbeat, ttl, version)
         self.id, self.capacity = self.request.id, self.request.capacity
         self.member.tell = self.gone
-        self.demand = Claiming(
+        self.demand = Demand(
             self.member,
             capacity=self.capacity,
             spread=seconds(spread, "spread"),
@@ -90,7 +90,7 @@ class Workload(Generic[A]):
         """Raise `InstanceLost` if it is lost or has left."""
         self.check_not_lost()
         if self.member.state == "left":
-            raise errors.InstanceLost(self.id, membership.LEFT)
+            raise errors.InstanceLost(self.id, refusals.LEFT)
 
     def check_not_lost(self) -> None:
         """Raise `InstanceLost` if it is lost."""
@@ -174,7 +174,7 @@ class Workload(Generic[A]):
 
     def refused(self, reason: str) -> None:
         """Take in why we were not given work."""
-        if reason == membership.DRAINING:
+        if reason == refusals.DRAINING:
             self.member.draining = True
             self.ring()
         elif self.member.lose(reason):
@@ -363,55 +363,3 @@ def _join_request(
         id, me, ttl=length, heartbeat=beat, settings=engine.settings, roll=random.random
     )
     return request, member
-
-
-class BaseInstance(Generic[A]):
-    """A member of the cluster that this process is."""
-
-    def __init__(self, engine: Engine, workload: Workload[A]) -> None:
-        self._engine = engine
-        self._workload = workload
-
-    @property
-    def id(self) -> str:
-        """The id that it has joined with. It is the owner of what is assigned to it."""
-        return self._workload.id
-
-    @property
-    def name(self) -> str:
-        """What it is called. Others may be called the same."""
-        return self._workload.request.name
-
-    @property
-    def capacity(self) -> int:
-        """How much work it can have at a time."""
-        return self._workload.capacity
-
-    @property
-    def state(self) -> InstanceState:
-        """``alive``, ``draining``, ``left`` or ``dead``, as far as we know."""
-        member = self._workload.member
-        if self.lost is None and member.draining and member.state == "alive":
-            return "draining"
-        return member.state
-
-    @property
-    def lost(self) -> errors.InstanceLost | None:
-        """Why it is not part of the cluster any more, if it is lost."""
-        return self._workload.lost
-
-    @property
-    def assignments(self) -> tuple[A, ...]:
-        """The work that it has at this moment."""
-        return tuple(work.face for work in self._workload.all_works())
-
-    def check(self) -> None:
-        """Raise `InstanceLost` if it is lost or has left."""
-        self._workload.check()
-
-    def __repr__(self) -> str:
-        room = f"{len(self._workload.works)}/{self.capacity}"
-        return f"<{type(self).__name__} {self.id!r} {self.state}, {room}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{self!r} cannot be sent to another process: it is this process that has joined")

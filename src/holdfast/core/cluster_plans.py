@@ -12,7 +12,7 @@ from typing import Any
 from holdfast import errors
 from holdfast.core import cluster as c
 from holdfast.core.data import data, replace
-from holdfast.core.demand import Claiming
+from holdfast.core.demand import Demand
 from holdfast.core.plans import MOST_LATE, TRANSIENT, Abandoned, Clock, Grant, Plan, Retries, Roll
 from holdfast.core.plans import quietly as quietly
 from holdfast.core.refusals import DEAD, error_for, gone
@@ -68,7 +68,7 @@ def join(request: c.Join, *, settings: Settings, clock: Clock, roll: Roll) -> Pl
 
 
 def claim(
-    claiming: Claiming,
+    demand: Demand,
     request: c.Claim,
     *,
     known: Container[str],
@@ -79,23 +79,23 @@ def claim(
 ) -> Plan[Answer]:
     """Claim work. Interrupted, it returns what it may have got, but for the attempts that are *known*.
 
-    Whoever runs it takes the answer into care, and then tells `Claiming.answered`. Until then the claim is
+    Whoever runs it takes the answer into care, and then tells `Demand.answered`. Until then the claim is
     *unsure*: the next one asks for it once more.
     """
-    claiming.unsure = request
+    demand.unsure = request
     try:
         answer = yield from persistently(request, until=until, settings=settings, clock=clock, roll=roll)
     except Abandoned:
-        yield from undo_claim(claiming, known)
+        yield from undo_claim(demand, known)
         raise
     if isinstance(answer.said, c.Beat):
-        claiming.unsure = None
+        demand.unsure = None
     return answer
 
 
-def undo_claim(claiming: Claiming, known: Container[str]) -> Plan[None]:
+def undo_claim(demand: Demand, known: Container[str]) -> Plan[None]:
     """Return what an interrupted claim may have got. If that fails too, the next one finds it."""
-    request = claiming.unsure
+    request = demand.unsure
     if request is None:
         return
     said = yield from quietly(request)
@@ -103,7 +103,7 @@ def undo_claim(claiming: Claiming, known: Container[str]) -> Plan[None]:
         for work in said.works:
             if work.attempt not in known:
                 yield from quietly(c.Finish(work.key, work.attempt, work.token, "returned", retire=True))
-    claiming.unsure = request if said is None else None
+    demand.unsure = request if said is None else None
 
 
 def claimed_task(work: c.Assigned, request: c.Claim, *, asked: float, settings: Settings) -> Task:

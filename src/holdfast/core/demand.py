@@ -1,6 +1,6 @@
 """When an instance asks for work, and for how much: not while it has no room, and not while there is nothing.
 
-Pure bookkeeping. Several may wait for work of one instance; they share one `Claiming`, and one of them asks
+Pure bookkeeping. Several may wait for work of one instance; they share one `Demand`, and one of them asks
 for all. What it is told by others (`signalled`, `made_room`) may come from any thread meanwhile.
 """
 
@@ -21,7 +21,7 @@ LOOK_AGAIN = 5.0
 JITTER = 0.1
 
 
-class Claiming:
+class Demand:
     """What an instance knows about the work that there is for it."""
 
     def __init__(

@@ -12,9 +12,7 @@ from collections.abc import Callable
 from holdfast import errors
 from holdfast.core.cluster import Beat, Heartbeat, InstanceState
 from holdfast.core.plans import Roll
-from holdfast.core.refusals import DEAD as DEAD
-from holdfast.core.refusals import DRAINING as DRAINING
-from holdfast.core.refusals import LEFT as LEFT
+from holdfast.core.refusals import DEAD, LEFT
 from holdfast.core.requests import Client
 from holdfast.core.settings import Settings, seconds
 

@@ -21,12 +21,13 @@ from holdfast.server.admission.access import ANYONE, Access, Principal, scoped
 from holdfast.server.admission.limits import Budget
 from holdfast.server.backend import Backend
 from holdfast.server.call import Call
+from holdfast.server.http import sse
 from holdfast.server.http.message import HTTPRequest, Response, Stream
 from holdfast.server.locks import changes, views, waits
 from holdfast.server.replies import outward, refused, settled
 from holdfast.server.router import match
 from holdfast.server.settings import ServerSettings
-from holdfast.server.streams import feed, signals, sse
+from holdfast.server.streams import feed, signals
 from holdfast.server.system import handlers, readiness
 from holdfast.server.system.logs import ServerLog
 from holdfast.server.system.metrics import Metrics

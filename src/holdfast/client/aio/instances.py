@@ -12,8 +12,9 @@ from holdfast.client.aio.leases import AsyncLease, AsyncLeased, body_of
 from holdfast.client.assignments import BaseAssignment, WorkHolding
 from holdfast.client.blocks import Error, Kind, Traceback
 from holdfast.client.claims import BaseClaims, Claimant, check_types
+from holdfast.client.instances import BaseInstance
 from holdfast.client.leases import noted
-from holdfast.client.workload import BaseInstance, Workload
+from holdfast.client.workload import Workload
 from holdfast.core.settings import Seconds
 
 

@@ -10,10 +10,11 @@ from holdfast import errors
 from holdfast.client.assignments import BaseAssignment, WorkHolding
 from holdfast.client.blocks import Error, Kind, Traceback
 from holdfast.client.claims import BaseClaims, Claimant, check_types
+from holdfast.client.instances import BaseInstance
 from holdfast.client.leases import noted
 from holdfast.client.sync.engine import ThreadEngine, ThreadHolding
 from holdfast.client.sync.leases import Lease, Leased
-from holdfast.client.workload import BaseInstance, Workload
+from holdfast.client.workload import Workload
 from holdfast.core.settings import Seconds
 
 

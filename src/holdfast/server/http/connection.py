@@ -13,13 +13,13 @@ from typing import Any, cast
 
 from holdfast.errors import RequestRefused, StoreError
 from holdfast.log import log
+from holdfast.server.http import sse
 from holdfast.server.http.deadlines import NEVER
 from holdfast.server.http.door import Cut, Door
 from holdfast.server.http.handshake import LINGER, greet
 from holdfast.server.http.message import HTTPRequest, Response, Stream, new_id, problem
 from holdfast.server.http.reader import Reader
 from holdfast.server.http.responses import CONTINUE, render, render_start
-from holdfast.server.streams import sse
 
 AHEAD = 4096  # bytes of requests to come, after which we stop reading until the present one is answered
 SLOWEST = 1024  # bytes a second; reading slower than that does not count as progress

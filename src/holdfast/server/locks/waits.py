@@ -25,10 +25,10 @@ from holdfast.core.settings import Settings
 from holdfast.log import log
 from holdfast.server.admission.access import Principal
 from holdfast.server.backend import Backend
+from holdfast.server.http import sse
 from holdfast.server.http.message import Stream
 from holdfast.server.locks.tickets import OnQueued, SentAway, Tickets, Waiter
 from holdfast.server.locks.withdrawals import Withdrawals
-from holdfast.server.streams import sse
 
 Answer = Grant | Done | Queued
 Say = Callable[[Any], dict[str, Any]]

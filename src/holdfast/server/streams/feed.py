@@ -21,9 +21,9 @@ from holdfast.core.requests import Watch
 from holdfast.log import log
 from holdfast.server.admission.access import Principal
 from holdfast.server.backend import Backend
+from holdfast.server.http import sse
 from holdfast.server.http.message import Stream
 from holdfast.server.settings import Limits
-from holdfast.server.streams import sse
 from holdfast.server.streams.subscribers import Index, Lines, Subscriber, lines
 
 PAGE = 500  # events in one read

@@ -16,8 +16,8 @@ from holdfast.clock import boot_time
 from holdfast.core.requests import Signal
 from holdfast.server.admission.access import Principal, unscoped
 from holdfast.server.backend import Backend
+from holdfast.server.http import sse
 from holdfast.server.http.message import Stream
-from holdfast.server.streams import sse
 
 DRAINING = "the server is going away; connect again, and ask again for all that you wait for"
 

@@ -11,9 +11,9 @@ from holdfast.core.data import as_dict
 from holdfast.core.events import Event
 from holdfast.core.requests import Watch
 from holdfast.server.admission.access import Principal
+from holdfast.server.http import sse
 from holdfast.server.http.message import Stream
 from holdfast.server.replies import without_others
-from holdfast.server.streams import sse
 
 NOW = -1  # the place of somebody who begins now, until it is known
 LOOK_AGAIN = 0.25  # seconds
