@@ -1,5 +1,5 @@
 -- What holdfast sends to MySQL and MariaDB, beside the statements in stores/sql/statements.sql. To paste one into a console,
--- put in what :clock and :began stand for (below), and values for the other parameters. With that put in, this prints one:
+-- put in what the shorthands below stand for, and values for the other parameters. With that put in, this prints one:
 -- python -m holdfast.stores.sql mysql acquire
 --
 -- :now is empty in production, and then the database's clock decides; tests pass a time. It is SYSDATE, read after a
@@ -13,6 +13,22 @@
 -- :by_instance = FORCE INDEX (by_instance)
 -- :by_state = FORCE INDEX (by_state)
 -- :by_feed = FORCE INDEX (by_feed)
+--
+-- Lists come as JSON. Each is what a join begins with, so STRAIGHT_JOIN follows, with an index for the other table.
+--
+-- :listed_keys = JSON_TABLE(:keys, '$[*]' COLUMNS (
+--           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$'))
+-- :listed_leases = JSON_TABLE(:leases, '$[*]' COLUMNS (
+--           place INT PATH '$.place', lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key', ttl BIGINT PATH '$.ttl'))
+-- :listed_works = JSON_TABLE(:works, '$[*]' COLUMNS (
+--           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
+--           attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt'))
+-- :offered_keys = JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
+--           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key'))
+-- :offered_works = JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
+--           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
+--           type VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.type', data MEDIUMTEXT CHARACTER SET utf8mb4 PATH '$.data',
+--           max_tries BIGINT PATH '$.max_tries', delay BIGINT PATH '$.delay', at BIGINT PATH '$.at'))
 
 -- name: acquire
 -- The fast path: one row changed when granted, and the token is the answer's insert id. It takes only a lock that is
@@ -144,7 +160,7 @@ VALUES (:key, :attempt, :why, :by, :reason, :until_at)
 -- name: read_holds_of
 -- The same of many keys.
 SELECT h.lock_key, h.attempt, h.expires_at, h.claimed, h.owner, h.token, h.terms, h.granted_at, h.instance, h.host, h.pid
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_holds AS h FORCE INDEX (PRIMARY) ON h.lock_key = CAST(k.lock_key AS BINARY)
  ORDER BY h.lock_key, h.token, h.granted_at, h.attempt;
 
@@ -186,23 +202,23 @@ SELECT DISTINCT t.lock_key
 
 -- name: holds_at
 SELECT l.lock_key, l.owner, l.attempt, NULL, l.token
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
  WHERE l.holds = 0 AND l.owner IS NOT NULL AND l.attempt IS NOT NULL AND l.expires_at > :clock
  UNION ALL
 SELECT h.lock_key, h.owner, h.attempt, h.terms, h.token
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_holds AS h FORCE INDEX (PRIMARY) ON h.lock_key = CAST(k.lock_key AS BINARY)
  WHERE h.expires_at > :clock;
 
 -- name: notes_at
 SELECT l.lock_key, l.notes
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY);
 
 -- name: tickets_at
 SELECT t.lock_key, t.owner, t.attempt, t.terms, t.queued_at, t.host, t.pid
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_tickets AS t FORCE INDEX (PRIMARY) ON t.lock_key = CAST(k.lock_key AS BINARY)
  WHERE t.expires_at > :clock ORDER BY t.lock_key, t.number;
 
@@ -220,17 +236,13 @@ SELECT group_concat(a.place) INTO @holdfast_due
  WHERE l.attempt = CAST(a.attempt AS BINARY) AND l.token = a.token
    FOR UPDATE SKIP LOCKED;
 SET @holdfast_now = :clock;
-UPDATE JSON_TABLE(:leases, '$[*]' COLUMNS (
-           place INT PATH '$.place', lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
-           ttl BIGINT PATH '$.ttl')) AS a
+UPDATE :listed_leases AS a
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
    SET l.expires_at = @holdfast_now + a.ttl
  WHERE find_in_set(a.place, @holdfast_due)
    AND l.expires_at > @holdfast_now AND l.expires_at <= @holdfast_now + a.ttl;
 SELECT a.place
-  FROM JSON_TABLE(:leases, '$[*]' COLUMNS (
-           place INT PATH '$.place', lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
-           ttl BIGINT PATH '$.ttl')) AS a
+  FROM :listed_leases AS a
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
  WHERE find_in_set(a.place, @holdfast_due) AND l.expires_at = @holdfast_now + a.ttl AND l.expires_at > @holdfast_now;
 COMMIT;
@@ -238,7 +250,7 @@ COMMIT;
 -- name: waited_for
 -- Locks and the tickets at their heads: what has to be settled, and what their waiters want to know.
 SELECT l.lock_key, :clock, l.owner, l.expires_at, l.holds, t.attempt, t.expires_at, l.notes
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
   LEFT JOIN holdfast_tickets AS t ON t.lock_key = l.lock_key
         AND t.number = (SELECT min(number) FROM holdfast_tickets AS s WHERE s.lock_key = l.lock_key);
@@ -307,15 +319,13 @@ SELECT lock_key FROM holdfast_locks FORCE INDEX (by_expiry) WHERE held_until <= 
 -- What somebody has locked is skipped (l), and so is what somebody fences (p).
 BEGIN;
 SELECT group_concat(k.place) INTO @holdfast_idle
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
   STRAIGHT_JOIN holdfast_locks AS p FORCE INDEX (by_token) ON p.token = l.token AND p.lock_key = l.lock_key
  WHERE l.owner IS NULL AND l.waiters = 0 AND l.expires_at <= :idle_since
    FOR UPDATE SKIP LOCKED;
 DELETE l
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
  WHERE find_in_set(k.place, @holdfast_idle);
 COMMIT;
@@ -388,47 +398,37 @@ SELECT :key, :type, 'offered', t.now, 'null', '', 0, 0, '', '', 0, 0, t.now
 -- done again.
 SET @holdfast_works = :works, @holdfast_now = :clock;
 SELECT group_concat(a.place) INTO @holdfast_new
-  FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  FROM :offered_keys AS a
  WHERE NOT EXISTS (SELECT 1 FROM holdfast_work AS w FORCE INDEX (PRIMARY) WHERE w.work_key = CAST(a.work_key AS BINARY));
 SELECT group_concat(a.place) INTO @holdfast_over
-  FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  FROM :offered_keys AS a
   STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.work_key AS BINARY)
  WHERE :again AND w.state IN ('completed', 'failed');
 INSERT INTO holdfast_work
        (work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at)
 SELECT a.work_key, a.type, 'offered', coalesce(a.at, @holdfast_now + a.delay), a.data, '', 0, a.max_tries, '', '', 0, 0,
        @holdfast_now
-  FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
-           type VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.type', data MEDIUMTEXT CHARACTER SET utf8mb4 PATH '$.data',
-           max_tries BIGINT PATH '$.max_tries', delay BIGINT PATH '$.delay', at BIGINT PATH '$.at')) AS a
+  FROM :offered_works AS a
  WHERE find_in_set(a.place, @holdfast_new);
 SELECT group_concat(a.place) INTO @holdfast_again
-  FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  FROM :offered_keys AS a
   STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.work_key AS BINARY)
  WHERE find_in_set(a.place, @holdfast_over) AND w.state IN ('completed', 'failed') FOR UPDATE;
-UPDATE JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
-           type VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.type', data MEDIUMTEXT CHARACTER SET utf8mb4 PATH '$.data',
-           max_tries BIGINT PATH '$.max_tries', delay BIGINT PATH '$.delay', at BIGINT PATH '$.at')) AS a
+UPDATE :offered_works AS a
   STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.work_key AS BINARY)
    SET w.state = 'offered', w.due_at = coalesce(a.at, @holdfast_now + a.delay), w.data = a.data, w.text = '', w.tries = 0,
        w.max_tries = a.max_tries, w.instance = '', w.attempt = '', w.token = 0, w.claim = 0, w.offered_at = @holdfast_now,
        w.assigned_at = NULL
  WHERE find_in_set(a.place, @holdfast_again);
 SELECT w.work_key, w.type, w.due_at <= @holdfast_now
-  FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  FROM :offered_keys AS a
   STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.work_key AS BINARY)
  WHERE find_in_set(a.place, concat_ws(',', @holdfast_new, @holdfast_again));
 
 -- name: work_states
 SELECT w.work_key, w.state
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
-  STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(k.work_key AS BINARY);
+  FROM :listed_keys AS k
+  STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(k.lock_key AS BINARY);
 
 -- name: due_assigned
 -- Once for each of the types. It waits for nobody, so NOW will do: it stands still, and so an index can be searched by
@@ -463,20 +463,17 @@ SELECT w.work_key, w.due_at,
 
 -- name: try_lock_rows
 SELECT group_concat(k.place) INTO @holdfast_mine
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
    FOR UPDATE SKIP LOCKED;
 SELECT l.lock_key, coalesce(find_in_set(k.place, @holdfast_mine) > 0, 0)
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY);
 
 -- name: take_locks
 -- What somebody has locked is skipped (l), and so is what somebody fences (p).
 SELECT group_concat(a.place) INTO @holdfast_free
-  FROM JSON_TABLE(:works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  FROM :listed_works AS a
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
   STRAIGHT_JOIN holdfast_locks AS p FORCE INDEX (by_token) ON p.token = l.token AND p.lock_key = l.lock_key
  WHERE l.owner IS NULL AND l.waiters = 0 AND l.holds = 0 AND l.notes IS NULL FOR UPDATE SKIP LOCKED;
@@ -485,15 +482,11 @@ INSERT INTO holdfast_locks (lock_key, token, owner, attempt, granted_at, expires
 SELECT a.lock_key, greatest(m.token_floor + 1, @holdfast_now), :owner, a.attempt, @holdfast_now, @holdfast_now + :ttl,
        :instance, :host, :pid
   FROM holdfast_meta AS m
-  STRAIGHT_JOIN JSON_TABLE(:works, '$[*]' COLUMNS (
-           lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
-           attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt')) AS a
+  STRAIGHT_JOIN :listed_works AS a
  WHERE m.id = 1
    AND NOT EXISTS (SELECT 1 FROM holdfast_locks AS l FORCE INDEX (PRIMARY) WHERE l.lock_key = CAST(a.lock_key AS BINARY))
     ON DUPLICATE KEY UPDATE lock_key = holdfast_locks.lock_key;
-UPDATE JSON_TABLE(:works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
-           attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt')) AS a
+UPDATE :listed_works AS a
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
    SET l.token = greatest(IF(l.token > 0, l.token, (SELECT token_floor FROM holdfast_meta WHERE id = 1)) + 1, @holdfast_now),
        l.owner = :owner, l.attempt = a.attempt, l.claimed = 1, l.granted_at = @holdfast_now,
@@ -503,21 +496,17 @@ UPDATE JSON_TABLE(:works, '$[*]' COLUMNS (
 -- name: take_works
 -- An UPDATE locks all it joins with, so that what is not ours must not come into it.
 SELECT group_concat(a.place) INTO @holdfast_taken
-  FROM JSON_TABLE(:works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
-           attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt')) AS a
+  FROM :listed_works AS a
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
  WHERE l.attempt = CAST(a.attempt AS BINARY);
-UPDATE JSON_TABLE(:works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+UPDATE :listed_works AS a
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
   STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = l.lock_key
    SET w.state = 'assigned', w.instance = :id, w.attempt = l.attempt, w.token = l.token, w.tries = w.tries + 1,
        w.claim = :number, w.assigned_at = l.granted_at, w.due_at = l.expires_at
  WHERE find_in_set(a.place, @holdfast_taken);
 SELECT w.work_key, w.attempt, w.token, w.data, w.tries, w.assigned_at, w.due_at
-  FROM JSON_TABLE(:works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  FROM :listed_works AS a
   STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.lock_key AS BINARY)
  WHERE find_in_set(a.place, @holdfast_taken);
 

@@ -1,5 +1,5 @@
 -- What holdfast sends to SQLite, beside the statements in stores/sql/statements.sql. To paste one into a console,
--- put in what :clock stands for (below), and values for the other parameters. With that put in, this prints one:
+-- put in what the shorthands below stand for, and values for the other parameters. With that put in, this prints one:
 -- python -m holdfast.stores.sql sqlite acquire
 --
 -- :now is empty in production, and then the database's clock decides; tests pass a time. SQLite evaluates
