@@ -8,15 +8,21 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import cast
 
-from holdfast.core.requests import Signal
+from holdfast.core.requests import Signal, SignalKind
 from holdfast.log import log
 from holdfast.signal_mask import block_signals
 from holdfast.stores.base import Listener
 
 START = 5.0  # how long a request waits for the listener before it goes on without
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 15.0  # before connecting again
+
+
+def as_text(signal: Signal) -> str:
+    """Return a signal as `Signals.deliver_text` reads it."""
+    return f"{signal.kind}\n{signal.key}\n{signal.attempt}\n{signal.expires_in}\n{signal.to}"
 
 
 class Signals(ABC):
@@ -33,6 +39,12 @@ class Signals(ABC):
         """Pass a signal on."""
         if self._listener is not None:
             self._listener(signal)
+
+    def deliver_text(self, text: bytes) -> None:
+        """Pass on a signal that came as a text. Anybody may send one: what is none must not end a thread."""
+        with suppress(ValueError):
+            kind, key, attempt, expires_in, to = text.decode().split("\n")
+            self.deliver(Signal(cast("SignalKind", kind), key, attempt, float(expires_in), to))
 
     def tell(self, signals: Iterable[tuple[str, Signal]]) -> None:
         """Pass on those signals that are for our own client."""

@@ -12,12 +12,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import psycopg
 from psycopg import pq
 
-from holdfast.core.requests import Signal, SignalKind
 from holdfast.log import log
 from holdfast.stores.postgres import variables
 from holdfast.stores.postgres.session import channel_of
@@ -79,7 +78,7 @@ class Notifications(SignalThread):
             while True:
                 while notification := pg.notifies():
                     if notification.extra:
-                        self._hear(notification.extra)
+                        self.deliver_text(notification.extra)
                     else:
                         ready.set()
                 left = None
@@ -108,8 +107,3 @@ class Notifications(SignalThread):
         finally:
             with suppress(psycopg.Error):
                 self._close(connection)
-
-    def _hear(self, payload: bytes) -> None:
-        with suppress(ValueError):  # anybody may notify; it must not end the thread
-            kind, key, attempt, expires_in, to = payload.decode().split("\n")
-            self.deliver(Signal(cast("SignalKind", kind), key, attempt, float(expires_in), to))
