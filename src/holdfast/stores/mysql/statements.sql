@@ -582,32 +582,6 @@ SELECT :clock,
              WHERE w.state = 'assigned' AND w.type = CAST(k.type AS BINARY) ORDER BY w.due_at LIMIT 1))
   FROM JSON_TABLE(:types, '$[*]' COLUMNS (type VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k;
 
--- name: list_work_of
-(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-   FROM holdfast_work FORCE INDEX (by_instance)
-  WHERE instance = :instance AND state = 'offered' AND (:state IS NULL OR :state = 'offered')
-    AND work_key >= :from_key AND (:to_key IS NULL OR work_key < :to_key) AND work_key > :after
-  ORDER BY work_key LIMIT :limit)
- UNION ALL
-(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-   FROM holdfast_work FORCE INDEX (by_instance)
-  WHERE instance = :instance AND state = 'assigned' AND (:state IS NULL OR :state = 'assigned')
-    AND work_key >= :from_key AND (:to_key IS NULL OR work_key < :to_key) AND work_key > :after
-  ORDER BY work_key LIMIT :limit)
- UNION ALL
-(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-   FROM holdfast_work FORCE INDEX (by_instance)
-  WHERE instance = :instance AND state = 'completed' AND (:state IS NULL OR :state = 'completed')
-    AND work_key >= :from_key AND (:to_key IS NULL OR work_key < :to_key) AND work_key > :after
-  ORDER BY work_key LIMIT :limit)
- UNION ALL
-(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-   FROM holdfast_work FORCE INDEX (by_instance)
-  WHERE instance = :instance AND state = 'failed' AND (:state IS NULL OR :state = 'failed')
-    AND work_key >= :from_key AND (:to_key IS NULL OR work_key < :to_key) AND work_key > :after
-  ORDER BY work_key LIMIT :limit)
- ORDER BY work_key LIMIT :limit;
-
 -- name: count_work
 -- Reads all that is not completed, and of that only an index. What sum() gives would be decimals.
 SELECT type, count(IF(state = 'offered', 1, NULL)), count(IF(state = 'assigned', 1, NULL)), count(IF(state = 'failed', 1, NULL)),

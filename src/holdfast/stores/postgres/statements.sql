@@ -621,33 +621,6 @@ SELECT :clock,
                        AND coalesce(state, '') <> 'completed' ORDER BY due_at LIMIT 1))
           FROM json_array_elements_text(:types::json) AS k(type));
 
--- name: list_work_of
--- The index has the states of an instance's work one behind the other: each is walked for itself.
-(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work
- WHERE instance = :instance AND state = 'offered' AND coalesce(:state::text, 'offered') = 'offered'
-   AND work_key >= :from_key AND (:to_key::text IS NULL OR work_key < :to_key) AND work_key > :after
- ORDER BY work_key LIMIT :limit)
- UNION ALL
-(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work
- WHERE instance = :instance AND state = 'assigned' AND coalesce(:state::text, 'assigned') = 'assigned'
-   AND work_key >= :from_key AND (:to_key::text IS NULL OR work_key < :to_key) AND work_key > :after
- ORDER BY work_key LIMIT :limit)
- UNION ALL
-(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work
- WHERE instance = :instance AND state = 'completed' AND coalesce(:state::text, 'completed') = 'completed'
-   AND work_key >= :from_key AND (:to_key::text IS NULL OR work_key < :to_key) AND work_key > :after
- ORDER BY work_key LIMIT :limit)
- UNION ALL
-(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work
- WHERE instance = :instance AND state = 'failed' AND coalesce(:state::text, 'failed') = 'failed'
-   AND work_key >= :from_key AND (:to_key::text IS NULL OR work_key < :to_key) AND work_key > :after
- ORDER BY work_key LIMIT :limit)
- ORDER BY work_key LIMIT :limit;
-
 -- name: count_work
 -- Reads all that is not completed, and of that only the index.
 SELECT type, count(*) FILTER (WHERE state = 'offered'), count(*) FILTER (WHERE state = 'assigned'),

@@ -5,6 +5,10 @@
 -- :by_instance =
 -- :by_state =
 -- :by_feed =
+--
+-- :work_columns = work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
+-- :work_page = work_key >= :from_key AND (work_key < :to_key OR :to_key IS NULL) AND work_key > :after
+--           ORDER BY work_key LIMIT :limit
 
 -- name: now
 SELECT :clock;
@@ -221,12 +225,10 @@ UPDATE holdfast_instances :primary SET state = 'dead' WHERE id = :id;
 UPDATE holdfast_locks :primary SET events = NULL WHERE lock_key = :key;
 
 -- name: lock_work
-SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work :primary WHERE work_key = :key FOR UPDATE;
+SELECT :work_columns FROM holdfast_work :primary WHERE work_key = :key FOR UPDATE;
 
 -- name: read_work
-SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work :primary WHERE work_key = :key;
+SELECT :work_columns FROM holdfast_work :primary WHERE work_key = :key;
 
 -- name: write_work
 UPDATE holdfast_work :primary
@@ -242,10 +244,22 @@ DELETE FROM holdfast_work WHERE work_key = :key;
 SELECT work_key, attempt FROM holdfast_work :by_instance WHERE instance = :id AND state = 'assigned' ORDER BY work_key;
 
 -- name: list_work
-SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work :primary
- WHERE work_key >= :from_key AND (work_key < :to_key OR :to_key IS NULL) AND work_key > :after
-   AND (state = :state OR :state IS NULL)
+-- A page's :from_key is the later of the prefix and the key to go on after. :to_key ends the prefix, if anything does.
+SELECT :work_columns FROM holdfast_work :primary WHERE (state = :state OR :state IS NULL) AND :work_page;
+
+-- name: list_work_of
+-- The index has the states of an instance's work one after the other: each is walked for itself.
+(SELECT :work_columns FROM holdfast_work :by_instance
+  WHERE instance = :instance AND state = 'offered' AND coalesce(:state, 'offered') = 'offered' AND :work_page)
+ UNION ALL
+(SELECT :work_columns FROM holdfast_work :by_instance
+  WHERE instance = :instance AND state = 'assigned' AND coalesce(:state, 'assigned') = 'assigned' AND :work_page)
+ UNION ALL
+(SELECT :work_columns FROM holdfast_work :by_instance
+  WHERE instance = :instance AND state = 'completed' AND coalesce(:state, 'completed') = 'completed' AND :work_page)
+ UNION ALL
+(SELECT :work_columns FROM holdfast_work :by_instance
+  WHERE instance = :instance AND state = 'failed' AND coalesce(:state, 'failed') = 'failed' AND :work_page)
  ORDER BY work_key LIMIT :limit;
 
 -- name: schema_version

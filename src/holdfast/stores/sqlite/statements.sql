@@ -11,6 +11,8 @@
 -- :by_instance = INDEXED BY holdfast_work_by_instance
 -- :by_state = INDEXED BY holdfast_instances_by_state
 -- :by_feed = INDEXED BY holdfast_history_by_feed
+-- :work_page = work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
+--           ORDER BY work_key LIMIT :limit
 
 -- name: acquire
 -- The fast path: a row when granted, in one statement. It takes only a lock that is free with nobody waiting, or
@@ -284,8 +286,7 @@ DELETE FROM holdfast_instances
 RETURNING 1;
 
 -- name: lock_work
-SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work WHERE work_key = :key;
+SELECT :work_columns FROM holdfast_work WHERE work_key = :key;
 
 -- name: new_work
 -- A row to be locked, for work that nobody has offered.
@@ -433,38 +434,26 @@ SELECT :clock,
        (SELECT min((SELECT min(due_at) FROM holdfast_work INDEXED BY holdfast_work_by_due
                      WHERE state = 'assigned' AND type = k.value)) FROM json_each(:types) AS k);
 
--- name: list_work
-SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work
- WHERE work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
-   AND (:state IS NULL OR state = :state)
- ORDER BY work_key LIMIT :limit;
-
 -- name: list_work_of
--- The index has the states of an instance's work one behind the other: each is walked for itself.
-SELECT w.work_key, w.type, w.state, w.due_at, w.data, w.text, w.tries, w.max_tries, w.instance, w.attempt, w.token, w.claim, w.offered_at, w.assigned_at
-  FROM holdfast_work AS w
- WHERE w.work_key IN (
-           SELECT * FROM (SELECT work_key FROM holdfast_work INDEXED BY holdfast_work_by_instance
+SELECT :work_columns
+  FROM holdfast_work
+ WHERE work_key IN (
+           SELECT * FROM (SELECT work_key FROM holdfast_work :by_instance
                            WHERE instance = :instance AND state = 'offered' AND coalesce(:state, 'offered') = 'offered'
-                             AND work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
-                           ORDER BY work_key LIMIT :limit)
+                             AND :work_page)
             UNION ALL
-           SELECT * FROM (SELECT work_key FROM holdfast_work INDEXED BY holdfast_work_by_instance
+           SELECT * FROM (SELECT work_key FROM holdfast_work :by_instance
                            WHERE instance = :instance AND state = 'assigned' AND coalesce(:state, 'assigned') = 'assigned'
-                             AND work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
-                           ORDER BY work_key LIMIT :limit)
+                             AND :work_page)
             UNION ALL
-           SELECT * FROM (SELECT work_key FROM holdfast_work INDEXED BY holdfast_work_by_instance
+           SELECT * FROM (SELECT work_key FROM holdfast_work :by_instance
                            WHERE instance = :instance AND state = 'completed' AND coalesce(:state, 'completed') = 'completed'
-                             AND work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
-                           ORDER BY work_key LIMIT :limit)
+                             AND :work_page)
             UNION ALL
-           SELECT * FROM (SELECT work_key FROM holdfast_work INDEXED BY holdfast_work_by_instance
+           SELECT * FROM (SELECT work_key FROM holdfast_work :by_instance
                            WHERE instance = :instance AND state = 'failed' AND coalesce(:state, 'failed') = 'failed'
-                             AND work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
-                           ORDER BY work_key LIMIT :limit))
- ORDER BY w.work_key LIMIT :limit;
+                             AND :work_page))
+ ORDER BY work_key LIMIT :limit;
 
 -- name: count_work
 -- Reads all that is not completed, and of that only the index.
