@@ -7,6 +7,7 @@ from proof.mutants.mutant import Mutant
 
 FORKING = "tests/faults/test_forking.py::test_{}"
 FORKED = "tests/clients/test_forked.py::test_{}"
+LISTENER = "stores/signals.py"
 MYSQL_LISTENER = "stores/mysql/signals.py"
 MYSQL_CONNECTING = "tests/conformance/test_mysql_connecting.py::test_{}"
 TAKEN_AWAY = "tests/clients/test_sqlite_taken_away.py::test_{}"
@@ -182,14 +183,14 @@ FOUND_MUTANTS_ON_SERVERS = (
     Mutant(
         "mysql: all listeners come back at one moment",
         "Waking",
-        MYSQL_LISTENER,
+        LISTENER,
         (("stop.wait(pause * (0.5 + random.random() / 2))", "stop.wait(pause)"),),
         MYSQL_SIGNALS.format("listeners_do_not_come_back_all_at_one_moment"),
     ),
     Mutant(
         "mysql: an interrupt leaves a listener that never runs",
         "Waking",
-        MYSQL_LISTENER,
+        LISTENER,
         (
             (
                 "                    thread.start()",
@@ -201,7 +202,7 @@ FOUND_MUTANTS_ON_SERVERS = (
     Mutant(
         "mysql: an interrupt leaves two listeners that hang each other up",
         "Waking",
-        MYSQL_LISTENER,
+        LISTENER,
         (
             (
                 "if self._thread is not threading.current_thread():\n                return",
@@ -213,8 +214,13 @@ FOUND_MUTANTS_ON_SERVERS = (
     Mutant(
         "mysql: a handler that fails ends the listener",
         "Waking",
-        MYSQL_LISTENER,
-        (("except Exception as error:", "except errors.StoreError as error:"),),
+        LISTENER,
+        (
+            (
+                "if stop.is_set():\n                    return",
+                "if stop.is_set() or isinstance(error, RuntimeError):\n                    return",
+            ),
+        ),
         MYSQL_SIGNALS.format("a_listener_outlives_a_handler_that_fails"),
     ),
     Mutant(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proof.mutants.databases import SHARED
 from proof.mutants.mutant import (
     ACQUIRING,
     BASE,
@@ -211,7 +212,7 @@ MUTANTS = (
     Mutant(
         "the last in the queue is first",
         "P7, 22",
-        SQL,
+        SHARED,
         (
             (
                 "one.number = (SELECT min(number)",

@@ -10,7 +10,6 @@ from proof.mutants.databases import (
     ON_MYSQL,
     ON_POSTGRES,
     POSTGRES,
-    POSTGRES_SESSION,
     SHARED,
 )
 from proof.mutants.mutant import CIRCLES, DECIDING, MEMORY_SUITE, OPERATIONS, SQL, Mutant
@@ -22,6 +21,7 @@ ACQUIRING = "stores/memory/locks.py"
 DATABASE = "stores/sqlite/database.py"
 SQLITE_STORE = "stores/sqlite/store.py"
 BELLS = "stores/sqlite/signals.py"
+SIGNALS = "stores/signals.py"
 FILE_SESSIONS = "stores/sqlite/sessions.py"
 
 ON_MEMORY = MEMORY_SUITE + "::test_{}[sync]"
@@ -73,7 +73,7 @@ SERVER_MUTANTS = (
     Mutant(
         "sqlite: a bell does not say for whom it rings",
         "Addresses",
-        BELLS,
+        SIGNALS,
         (("{signal.expires_in}\\n{signal.to}", "{signal.expires_in}\\n"),),
         ON_SQLITE.format(TO_ITS_HOME),
     ),
@@ -242,7 +242,7 @@ SERVER_MUTANTS_ON_SERVERS = (
     Mutant(
         "postgres: the slow path does not say for whom it is",
         "Addresses",
-        POSTGRES_SESSION,
+        SIGNALS,
         (("{signal.expires_in}\\n{signal.to}", "{signal.expires_in}\\n"),),
         ON_POSTGRES.format(BY_THEIR_ADDRESSES),
     ),

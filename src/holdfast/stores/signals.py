@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import random
-import select
 import socket
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import cast
 
-from holdfast.core.requests import Signal
+from holdfast.core.requests import Signal, SignalKind
 from holdfast.log import log
 from holdfast.signal_mask import block_signals
 from holdfast.stores.base import Listener
 
 START = 5.0  # how long a request waits for the listener before it goes on without
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 15.0  # before connecting again
+
+
+def as_text(signal: Signal) -> str:
+    """Return a signal as `Signals.deliver_text` reads it."""
+    return f"{signal.kind}\n{signal.key}\n{signal.attempt}\n{signal.expires_in}\n{signal.to}"
 
 
 class Signals(ABC):
@@ -33,6 +39,12 @@ class Signals(ABC):
         """Pass a signal on."""
         if self._listener is not None:
             self._listener(signal)
+
+    def deliver_text(self, text: bytes) -> None:
+        """Pass on a signal that came as a text. Anybody may send one: what is none must not end a thread."""
+        with suppress(ValueError):
+            kind, key, attempt, expires_in, to = text.decode().split("\n")
+            self.deliver(Signal(cast("SignalKind", kind), key, attempt, float(expires_in), to))
 
     def tell(self, signals: Iterable[tuple[str, Signal]]) -> None:
         """Pass on those signals that are for our own client."""
@@ -54,15 +66,17 @@ class Signals(ABC):
 
 
 class SignalThread(Signals):
-    """A listener that waits for a socket, in a thread of its own, and for another that tells it to stop."""
+    """A listener in a thread of its own, which tries again whenever it fails."""
 
-    failures: tuple[type[Exception], ...]  # after which it tries again
+    failures: tuple[type[Exception], ...]  # that are to be expected
 
-    def _start(self) -> None:
+    def _start(self, instance: str = "") -> None:
+        self.instance = instance
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
-        self._stop: socket.socket | None = None
+        self._stop = threading.Event()
+        self._waker: socket.socket | None = None
 
     def be_reachable(self) -> None:
         """Have the listener running, and listening."""
@@ -71,30 +85,32 @@ class SignalThread(Signals):
         with self._mutex:
             ready = self._ready
             if self._thread is None:
-                # Known only once it runs: an interrupt in between leaves nobody that could be waited for. Of
-                # two that run, the one whose socket nobody has any more ends.
-                ours, theirs = socket.socketpair()
+                # Known only once it runs: an interrupt in between leaves nobody that could be waited for.
                 thread = threading.Thread(
-                    target=self._run, args=(theirs, self._ready), name="holdfast-listener", daemon=True
+                    target=self._run, args=(self._stop, self._ready), name="holdfast-listener", daemon=True
                 )
                 try:
                     thread.start()
                 except RuntimeError:  # no more threads, or the interpreter is ending
-                    ours.close()
-                    theirs.close()
                     return
-                self._thread, self._stop = thread, ours
+                self._thread = thread
         ready.wait(START)
+
+    def after_fork(self, instance: str) -> None:
+        """Forget the parent's listener in a forked child."""
+        if self._waker is not None:
+            self._waker.close()
+        self._start(instance)
 
     def close(self) -> None:
         """Stop listening."""
         with self._mutex:
             thread, self._thread = self._thread, None
-            stop, self._stop = self._stop, None
+            stop, self._stop = self._stop, threading.Event()
             ready, self._ready = self._ready, threading.Event()
-        ready.set()  # whoever waits for it need not wait any longer
-        if stop is not None:
-            stop.close()  # its other end becomes readable
+            stop.set()
+            ready.set()  # whoever waits for it need not wait any longer
+            self._interrupt()
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=1.0)
 
@@ -103,30 +119,51 @@ class SignalThread(Signals):
         return True
 
     @abstractmethod
-    def _listen_once(self, stop: socket.socket, ready: threading.Event) -> None:
-        """Listen until *stop* is readable; say so when we are *ready*."""
+    def _listen_once(self, stop: threading.Event, ready: threading.Event) -> None:
+        """Listen until told to stop; say so when we are *ready*."""
+
+    @contextmanager
+    def _waiting_for(self, stop: threading.Event) -> Iterator[socket.socket]:
+        """Give a socket that is readable once we are told to stop, to be waited for beside another one."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            with self._mutex:
+                if stop.is_set():
+                    ours.close()
+                else:
+                    self._waker = ours
+            yield theirs
+
+    def _interrupt(self) -> None:
+        """Have the thread see that it is to stop, whatever it waits for."""
+        if self._waker is not None:
+            self._waker.close()  # its other end becomes readable
 
     def _tell(self, error: Exception) -> None:
         """Tell of a failure, after which we try again."""
         log().warning("listening for signals failed, trying again: %s", error)
 
-    def _run(self, stop: socket.socket, ready: threading.Event) -> None:
+    def _run(self, stop: threading.Event, ready: threading.Event) -> None:
         block_signals()
+        with self._mutex:
+            if self._thread is not threading.current_thread():
+                return  # closed; or whoever started us was interrupted, and starts another one later
         pause = FIRST_PAUSE
-        with stop:
-            while True:
-                began = time.monotonic()
-                try:
-                    self._listen_once(stop, ready)
+        while not stop.is_set():
+            began = time.monotonic()
+            try:
+                self._listen_once(stop, ready)
+                return
+            except Exception as error:  # noqa: BLE001 - also of a handler that we told: others want to be told
+                if stop.is_set():
                     return
-                except self.failures as error:
+                if isinstance(error, self.failures):
                     self._tell(error)
-                except Exception:  # noqa: BLE001 - of a handler that we told: the others still want to be told
+                else:
                     log().exception("listening for signals failed, trying again")
-                ready.set()  # nobody waits for us twice: without signals, heartbeats do
-                if time.monotonic() - began > LONGEST_PAUSE:
-                    pause = FIRST_PAUSE
-                # All clients of a server lose it at the same moment, and shall not come back at one.
-                if select.select([stop], [], [], pause * (0.5 + random.random() / 2))[0]:
-                    return
-                pause = min(pause * 2, LONGEST_PAUSE)
+            ready.set()  # nobody waits for us twice: without signals, heartbeats do
+            if time.monotonic() - began > LONGEST_PAUSE:
+                pause = FIRST_PAUSE
+            # All clients of a server lose it at the same moment, and shall not come back at one.
+            stop.wait(pause * (0.5 + random.random() / 2))
+            pause = min(pause * 2, LONGEST_PAUSE)

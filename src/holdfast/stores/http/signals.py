@@ -44,8 +44,8 @@ class SignalStream(SignalThread):
         self._missed = missed
         self._start()
 
-    def _start(self) -> None:
-        super()._start()
+    def _start(self, instance: str = "") -> None:
+        super()._start(instance)
         self.address = ""  # where the server that has our stream can be told what we are to hear
         self._line: Connection | None = None
         self._hearing = threading.Lock()  # while something is read and delivered
@@ -60,10 +60,9 @@ class SignalStream(SignalThread):
 
     def after_fork(self, instance: str) -> None:
         """Forget the parent's stream in a forked child."""
-        for inherited in (self._stop, self._line):
-            if inherited is not None:
-                inherited.close()
-        self._start()
+        if self._line is not None:
+            self._line.close()
+        super().after_fork(instance)
 
     def close(self) -> None:
         """Stop listening."""
@@ -76,15 +75,19 @@ class SignalStream(SignalThread):
         else:
             super()._tell(error)
 
-    def _listen_once(self, stop: socket.socket, ready: threading.Event) -> None:
+    def _listen_once(self, stop: threading.Event, ready: threading.Event) -> None:
         """Listen until told to stop."""
+        with self._waiting_for(stop) as stopped:
+            self._listen_beside(stopped, ready)
+
+    def _listen_beside(self, stopped: socket.socket, ready: threading.Event) -> None:
         line, reply = self._begin()
         try:
             self._line = line
             self._chunked = Chunked() if reply.head.is_chunked else None
             self._reader = EventReader()
             poll = select.poll()
-            poll.register(stop, select.POLLIN)
+            poll.register(stopped, select.POLLIN)
             poll.register(line, select.POLLIN)
             self._hear(reply.body, ready)
             while True:
@@ -94,7 +97,7 @@ class SignalStream(SignalThread):
                             raise ConnectionResetError("the server closed the stream")
                         self._hear(received, ready)
                 found = poll.poll(SILENCE * 1000)
-                if any(number == stop.fileno() for number, _ in found):
+                if any(number == stopped.fileno() for number, _ in found):
                     return
                 if not found:
                     raise TimeoutError(f"nothing was heard for {SILENCE:g} s")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
@@ -19,10 +18,9 @@ from typing import cast
 from holdfast import errors
 from holdfast.core.requests import Signal, SignalKind, addressed
 from holdfast.log import log
-from holdfast.signal_mask import block_signals
 from holdfast.stores.mysql.failures import Interrupted
 from holdfast.stores.mysql.session import MySQLSession
-from holdfast.stores.signals import FIRST_PAUSE, LONGEST_PAUSE, START, Signals
+from holdfast.stores.signals import SignalThread
 from holdfast.stores.sql.transactions.session import Conflict
 
 SLEEP = 20  # seconds, at most: an answer now and then shows that the line is not broken
@@ -32,11 +30,13 @@ ASIDE = 0.1  # seconds, at most, to be out of somebody's way
 Grant = tuple[str, int]  # key and token
 
 
-class Doorbell(Signals):
+class Doorbell(SignalThread):
     """Listens for one client, on a connection made by *connect*; without it signals are off.
 
     *hang_up* has the server end the connection of an instance: it would notice only after seconds by itself.
     """
+
+    failures = (Exception,)
 
     def __init__(
         self, connect: Callable[[], MySQLSession] | None, instance: str, hang_up: Callable[[str], None]
@@ -45,70 +45,20 @@ class Doorbell(Signals):
         self._hang_up = hang_up
         self._start(instance)
 
-    def _start(self, instance: str) -> None:
-        self.instance = instance
-        self._mutex = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._ready = threading.Event()
-        self._stop = threading.Event()
-        self._line: MySQLSession | None = None
+    def _start(self, instance: str = "") -> None:
+        super()._start(instance)
+        self._line: MySQLSession | None = None  # after a fork, the parent's is closed here without a word
 
-    def be_reachable(self) -> None:
-        """Have the listener running, and listening."""
-        if self._ready.is_set() or self._connect is None or self._listener is None:
-            return
-        with self._mutex:
-            ready = self._ready
-            if self._thread is None:
-                # Known only once it runs: an interrupt in between leaves nobody that could be waited for.
-                thread = threading.Thread(
-                    target=self._run, args=(self._stop, self._ready), name="holdfast-listener", daemon=True
-                )
-                try:
-                    thread.start()
-                except RuntimeError:  # no more threads, or the interpreter is ending
-                    return
-                self._thread = thread
-        ready.wait(START)
+    def _can_listen(self) -> bool:
+        return self._connect is not None
 
-    def after_fork(self, instance: str) -> None:
-        """Forget the parent's listener in a forked child. Its line is closed here without a word."""
-        self._start(instance)
+    def _interrupt(self) -> None:
+        if self._line is not None:
+            self._line.interrupt()
 
-    def close(self) -> None:
-        """Stop listening."""
-        with self._mutex:
-            thread, self._thread = self._thread, None
-            stop, self._stop = self._stop, threading.Event()
-            ready, self._ready = self._ready, threading.Event()
-            stop.set()
-            ready.set()  # whoever waits for it need not wait any longer
-            if self._line is not None:
-                self._line.interrupt()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout=1.0)
-
-    def _run(self, stop: threading.Event, ready: threading.Event) -> None:
-        block_signals()
-        with self._mutex:
-            if self._thread is not threading.current_thread():
-                return  # closed; or whoever started us was interrupted, and starts another one later
-        pause = FIRST_PAUSE
-        while not stop.is_set():
-            began = time.monotonic()
-            try:
-                self._listen_once(stop, ready)
-            except Exception as error:  # noqa: BLE001 - also a handler's: nobody else listens
-                if stop.is_set():
-                    return
-                unexpected = None if isinstance(error, errors.StoreError) else error
-                log().warning("listening for signals failed, trying again: %s", error, exc_info=unexpected)
-            ready.set()  # nobody waits for us twice: without signals, heartbeats do
-            if time.monotonic() - began > LONGEST_PAUSE:
-                pause = FIRST_PAUSE
-            # All clients of a server lose it at the same moment, and shall not come back at one.
-            stop.wait(pause * (0.5 + random.random() / 2))
-            pause = min(pause * 2, LONGEST_PAUSE)
+    def _tell(self, error: Exception) -> None:
+        unexpected = None if isinstance(error, errors.StoreError) else error
+        log().warning("listening for signals failed, trying again: %s", error, exc_info=unexpected)
 
     def _listen_once(self, stop: threading.Event, ready: threading.Event) -> None:
         """Listen until told to stop."""

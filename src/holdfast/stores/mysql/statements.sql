@@ -1,5 +1,5 @@
 -- What holdfast sends to MySQL and MariaDB, beside the statements in stores/sql/statements.sql. To paste one into a console,
--- put in what :clock and :began stand for (below), and values for the other parameters. With that put in, this prints one:
+-- put in what the shorthands below stand for, and values for the other parameters. With that put in, this prints one:
 -- python -m holdfast.stores.sql mysql acquire
 --
 -- :now is empty in production, and then the database's clock decides; tests pass a time. It is SYSDATE, read after a
@@ -9,6 +9,26 @@
 --
 -- :clock = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
 -- :began = coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED))
+-- :primary = FORCE INDEX (PRIMARY)
+-- :by_instance = FORCE INDEX (by_instance)
+-- :by_state = FORCE INDEX (by_state)
+-- :by_feed = FORCE INDEX (by_feed)
+--
+-- Lists come as JSON. Each is what a join begins with, so STRAIGHT_JOIN follows, with an index for the other table.
+--
+-- :listed_keys = JSON_TABLE(:keys, '$[*]' COLUMNS (
+--           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$'))
+-- :listed_leases = JSON_TABLE(:leases, '$[*]' COLUMNS (
+--           place INT PATH '$.place', lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key', ttl BIGINT PATH '$.ttl'))
+-- :listed_works = JSON_TABLE(:works, '$[*]' COLUMNS (
+--           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
+--           attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt'))
+-- :offered_keys = JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
+--           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key'))
+-- :offered_works = JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
+--           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
+--           type VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.type', data MEDIUMTEXT CHARACTER SET utf8mb4 PATH '$.data',
+--           max_tries BIGINT PATH '$.max_tries', delay BIGINT PATH '$.delay', at BIGINT PATH '$.at'))
 
 -- name: acquire
 -- The fast path: one row changed when granted, and the token is the answer's insert id. It takes only a lock that is
@@ -122,25 +142,6 @@ INSERT INTO holdfast_locks (lock_key, token, expires_at, granted_at, instance, h
 VALUES (:key, 0, :clock, 0, '', '', 0)
     ON DUPLICATE KEY UPDATE lock_key = lock_key;
 
--- name: read_lock
--- Always one row: the time; whether a transaction pins the lease (see probe_pin); the floor of tokens; the lock, if
--- there is one; how the attempt ended; its ticket; the winner of a hand-over, and who is head after it.
-SELECT t.now, 0, (SELECT token_floor FROM holdfast_meta WHERE id = 1),
-       l.token, l.owner, l.attempt, l.claimed, l.expires_at, l.granted_at, l.instance, l.host, l.pid,
-       l.last_attempt, l.holds, l.waiters, l.next_ticket,
-       coalesce(l.events, (SELECT max(number) FROM holdfast_history WHERE lock_key = :key AND l.events IS NULL), 0), l.notes,
-       e.why, e.broken_by, e.reason, mine.number, mine.owner,
-       one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim, one.expires_at, one.terms,
-       two.number, two.attempt, two.owner, two.instance, two.host, two.pid, two.claim, two.expires_at, two.terms
-  FROM (SELECT :clock AS now) AS t
-  LEFT JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = :key
-  LEFT JOIN holdfast_ended AS e ON e.lock_key = :key AND e.attempt = :attempt AND e.until_at > t.now
-  LEFT JOIN holdfast_tickets AS mine ON l.waiters > 0 AND mine.lock_key = :key AND mine.attempt = :attempt
-  LEFT JOIN holdfast_tickets AS one ON l.waiters > 0 AND one.lock_key = :key
-        AND one.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key)
-  LEFT JOIN holdfast_tickets AS two ON l.waiters > 1 AND two.lock_key = :key
-        AND two.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key AND number > one.number);
-
 -- name: newest_row
 -- In a caller's transaction: the lock as it is now, whatever their snapshot shows.
 SELECT token, owner, attempt, claimed, expires_at, granted_at, instance, host, pid, last_attempt, holds, waiters,
@@ -151,26 +152,15 @@ SELECT token, owner, attempt, claimed, expires_at, granted_at, instance, host, p
 -- In a caller's transaction: probe_pin with the token said, because what is found by a whole key locks no gap beside it.
 SELECT 1 FROM holdfast_locks FORCE INDEX (by_token) WHERE token = :token AND lock_key = :key FOR UPDATE SKIP LOCKED;
 
--- name: write_lock
-UPDATE holdfast_locks FORCE INDEX (PRIMARY)
-   SET token = :token, owner = :owner, attempt = :attempt, claimed = :claimed, expires_at = :expires_at,
-       granted_at = :granted_at, instance = :instance, host = :host, pid = :pid, last_attempt = :last_attempt,
-       holds = :holds, waiters = :waiters, next_ticket = :next_ticket, events = :events, notes = :notes
- WHERE lock_key = :key;
-
 -- name: write_ended
 INSERT INTO holdfast_ended (lock_key, attempt, why, broken_by, reason, until_at)
 VALUES (:key, :attempt, :why, :by, :reason, :until_at)
     ON DUPLICATE KEY UPDATE why = :why, broken_by = :by, reason = :reason, until_at = :until_at;
 
--- name: read_holds
-SELECT attempt, expires_at, claimed, owner, token, terms, granted_at, instance, host, pid
-  FROM holdfast_holds FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY token, granted_at, attempt;
-
 -- name: read_holds_of
 -- The same of many keys.
 SELECT h.lock_key, h.attempt, h.expires_at, h.claimed, h.owner, h.token, h.terms, h.granted_at, h.instance, h.host, h.pid
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_holds AS h FORCE INDEX (PRIMARY) ON h.lock_key = CAST(k.lock_key AS BINARY)
  ORDER BY h.lock_key, h.token, h.granted_at, h.attempt;
 
@@ -192,9 +182,6 @@ SELECT lock_key, attempt, :why, :reason, :until_at
   FROM holdfast_tickets FORCE INDEX (PRIMARY) WHERE lock_key = :key AND expires_at > :now
     ON DUPLICATE KEY UPDATE why = :why, broken_by = NULL, reason = :reason, until_at = :until_at;
 
--- name: all_tickets
-SELECT number, attempt, instance, terms FROM holdfast_tickets FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY number;
-
 -- name: write_outcome
 INSERT INTO holdfast_outcomes (lock_key, token, succeeded, text, until_at)
 VALUES (:key, :token, :succeeded, :text, :until_at)
@@ -215,23 +202,23 @@ SELECT DISTINCT t.lock_key
 
 -- name: holds_at
 SELECT l.lock_key, l.owner, l.attempt, NULL, l.token
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
  WHERE l.holds = 0 AND l.owner IS NOT NULL AND l.attempt IS NOT NULL AND l.expires_at > :clock
  UNION ALL
 SELECT h.lock_key, h.owner, h.attempt, h.terms, h.token
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_holds AS h FORCE INDEX (PRIMARY) ON h.lock_key = CAST(k.lock_key AS BINARY)
  WHERE h.expires_at > :clock;
 
 -- name: notes_at
 SELECT l.lock_key, l.notes
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY);
 
 -- name: tickets_at
 SELECT t.lock_key, t.owner, t.attempt, t.terms, t.queued_at, t.host, t.pid
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_tickets AS t FORCE INDEX (PRIMARY) ON t.lock_key = CAST(k.lock_key AS BINARY)
  WHERE t.expires_at > :clock ORDER BY t.lock_key, t.number;
 
@@ -249,17 +236,13 @@ SELECT group_concat(a.place) INTO @holdfast_due
  WHERE l.attempt = CAST(a.attempt AS BINARY) AND l.token = a.token
    FOR UPDATE SKIP LOCKED;
 SET @holdfast_now = :clock;
-UPDATE JSON_TABLE(:leases, '$[*]' COLUMNS (
-           place INT PATH '$.place', lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
-           ttl BIGINT PATH '$.ttl')) AS a
+UPDATE :listed_leases AS a
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
    SET l.expires_at = @holdfast_now + a.ttl
  WHERE find_in_set(a.place, @holdfast_due)
    AND l.expires_at > @holdfast_now AND l.expires_at <= @holdfast_now + a.ttl;
 SELECT a.place
-  FROM JSON_TABLE(:leases, '$[*]' COLUMNS (
-           place INT PATH '$.place', lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
-           ttl BIGINT PATH '$.ttl')) AS a
+  FROM :listed_leases AS a
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
  WHERE find_in_set(a.place, @holdfast_due) AND l.expires_at = @holdfast_now + a.ttl AND l.expires_at > @holdfast_now;
 COMMIT;
@@ -267,7 +250,7 @@ COMMIT;
 -- name: waited_for
 -- Locks and the tickets at their heads: what has to be settled, and what their waiters want to know.
 SELECT l.lock_key, :clock, l.owner, l.expires_at, l.holds, t.attempt, t.expires_at, l.notes
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
   LEFT JOIN holdfast_tickets AS t ON t.lock_key = l.lock_key
         AND t.number = (SELECT min(number) FROM holdfast_tickets AS s WHERE s.lock_key = l.lock_key);
@@ -299,18 +282,6 @@ SELECT 1 FROM holdfast_locks FORCE INDEX (by_token) WHERE token = :token AND loc
 -- name: count_held
 SELECT count(*) FROM holdfast_locks WHERE held_until > :clock;
 
--- name: list
--- :from_key is the later of the prefix and the key to go on after. :to_key ends the prefix, if anything does.
-SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters, notes
-  FROM holdfast_locks FORCE INDEX (PRIMARY)
- WHERE lock_key >= :from_key AND (:to_key IS NULL OR lock_key < :to_key) AND lock_key > :after
-   AND (token > 0 OR notes IS NOT NULL)
-   AND CASE :state WHEN 'held' THEN owner IS NOT NULL AND expires_at > :now
-                   WHEN 'expired' THEN (attempt IS NOT NULL OR holds > 0) AND expires_at <= :now
-                   WHEN 'free' THEN owner IS NULL OR (attempt IS NULL AND holds = 0 AND expires_at <= :now)
-                   ELSE true END
- ORDER BY lock_key LIMIT :limit;
-
 -- name: list_by_owner
 -- Of an owner whose lease is not the first of its key, only the holds know. Each key comes once, by its first hold there.
 (SELECT l.lock_key, l.token, l.owner, l.claimed, l.expires_at, l.granted_at, l.host, l.pid, l.holds, l.waiters, l.notes
@@ -336,46 +307,25 @@ SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds
  ORDER BY h.lock_key LIMIT :limit)
  ORDER BY lock_key LIMIT :limit;
 
--- name: history
-SELECT number, kind, at, token, owner, caused_by, reason, feed
-  FROM holdfast_history FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY number DESC LIMIT :limit;
-
 -- name: feed_new
 -- Events that have no place yet.
 SELECT lock_key, number, at
   FROM holdfast_history FORCE INDEX (by_feed) WHERE feed IS NULL ORDER BY at, lock_key, number LIMIT :limit;
 
--- name: feed_place
-UPDATE holdfast_history FORCE INDEX (PRIMARY) SET feed = :feed WHERE lock_key = :key AND number = :number AND at = :at;
-
--- name: feed_read
-SELECT feed, lock_key, number, kind, at, token, owner, caused_by, reason
-  FROM holdfast_history FORCE INDEX (by_feed) WHERE feed > :after ORDER BY feed LIMIT :limit;
-
 -- name: sweep_expired
 SELECT lock_key FROM holdfast_locks FORCE INDEX (by_expiry) WHERE held_until <= :now ORDER BY held_until LIMIT :limit;
-
--- name: sweep_walk
-SELECT lock_key, token, owner IS NULL AND expires_at <= :idle_since, waiters
-  FROM holdfast_locks FORCE INDEX (PRIMARY) WHERE lock_key > :after AND (token > 0 OR notes IS NOT NULL) ORDER BY lock_key LIMIT :limit;
-
--- name: dead_tickets
-SELECT number FROM holdfast_tickets FORCE INDEX (PRIMARY)
- WHERE lock_key = :key AND expires_at <= :now ORDER BY number LIMIT :limit;
 
 -- name: delete_idle
 -- What somebody has locked is skipped (l), and so is what somebody fences (p).
 BEGIN;
 SELECT group_concat(k.place) INTO @holdfast_idle
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
   STRAIGHT_JOIN holdfast_locks AS p FORCE INDEX (by_token) ON p.token = l.token AND p.lock_key = l.lock_key
  WHERE l.owner IS NULL AND l.waiters = 0 AND l.expires_at <= :idle_since
    FOR UPDATE SKIP LOCKED;
 DELETE l
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
  WHERE find_in_set(k.place, @holdfast_idle);
 COMMIT;
@@ -403,16 +353,6 @@ DELETE FROM holdfast_outcomes WHERE until_at <= :now ORDER BY until_at LIMIT :li
 -- What is in no week's partition; those are dropped as a whole.
 DELETE FROM holdfast_history PARTITION (p_old, p_rest) WHERE at <= :before ORDER BY at LIMIT :limit;
 
--- name: lock_instance
-SELECT 1 FROM holdfast_instances FORCE INDEX (PRIMARY) WHERE id = :id FOR UPDATE;
-
--- name: read_instance
--- Always one row. Behind lock_instance, so that the time and what is assigned to it are as they are after the wait.
-SELECT t.now, i.state, i.name, i.capacity, i.expires_at, i.beat_at, i.address, i.host, i.pid, i.claims, i.asked_at, i.wants,
-       (SELECT count(*) FROM holdfast_work FORCE INDEX (by_instance) WHERE instance = :id AND state = 'assigned')
-  FROM (SELECT :clock AS now) AS t
-  LEFT JOIN holdfast_instances AS i FORCE INDEX (PRIMARY) ON i.id = :id;
-
 -- name: insert_instance
 -- If somebody else is faster, error 1062 says so, and all is done again.
 INSERT INTO holdfast_instances
@@ -431,31 +371,6 @@ SELECT id, name FROM holdfast_instances FORCE INDEX (by_state)
  WHERE state IN ('alive', 'draining') AND expires_at <= :began AND id <> :id
  ORDER BY expires_at, id LIMIT :limit FOR UPDATE SKIP LOCKED;
 
--- name: declare_dead
-UPDATE holdfast_instances FORCE INDEX (PRIMARY) SET state = 'dead' WHERE id = :id;
-
--- name: note_instance
-INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner)
-SELECT :key, coalesce(max(number), 0) + 1, :kind, :at, 0, :owner
-  FROM holdfast_history FORCE INDEX (PRIMARY) WHERE lock_key = :key;
-
--- name: uncount_events
--- Somebody may have a lock of that key, which counts its events too.
-UPDATE holdfast_locks FORCE INDEX (PRIMARY) SET events = NULL WHERE lock_key = :key;
-
--- name: count_living
-SELECT count(*) FROM holdfast_instances FORCE INDEX (by_state) WHERE state = 'alive' AND expires_at > :now;
-
--- name: list_instances
-SELECT i.id, i.name, i.host, i.pid, i.version, i.state, i.capacity,
-       (SELECT count(*) FROM holdfast_work AS w FORCE INDEX (by_instance) WHERE w.instance = i.id AND w.state = 'assigned'),
-       i.joined_at, i.beat_at, i.expires_at
-  FROM holdfast_instances AS i FORCE INDEX (PRIMARY) WHERE i.id > :after ORDER BY i.id LIMIT :limit;
-
--- name: wanting
-SELECT id, address FROM holdfast_instances FORCE INDEX (by_state)
- WHERE state = 'alive' AND expires_at > :clock AND instr(wants, :wanted) > 0 ORDER BY asked_at, id LIMIT :limit;
-
 -- name: delete_instances
 -- Only a SELECT can skip what somebody has locked, so it notes what to delete.
 BEGIN;
@@ -468,14 +383,6 @@ DELETE i
   STRAIGHT_JOIN holdfast_instances AS i FORCE INDEX (PRIMARY) ON i.id = unhex(k.id);
 COMMIT;
 
--- name: lock_work
-SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work FORCE INDEX (PRIMARY) WHERE work_key = :key FOR UPDATE;
-
--- name: read_work
-SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work FORCE INDEX (PRIMARY) WHERE work_key = :key;
-
 -- name: new_work
 -- One that is there is locked, so that it is still there when it is read. If somebody else makes it at the same moment,
 -- error 1062 says so, and all is done again.
@@ -485,60 +392,43 @@ INSERT INTO holdfast_work
 SELECT :key, :type, 'offered', t.now, 'null', '', 0, 0, '', '', 0, 0, t.now
   FROM (SELECT :clock AS now) AS t WHERE @holdfast_known = 0;
 
--- name: write_work
-UPDATE holdfast_work FORCE INDEX (PRIMARY)
-   SET type = :type, state = :state, due_at = :due_at, data = :data, text = :text, tries = :tries, max_tries = :max_tries,
-       instance = :instance, attempt = :attempt, token = :token, claim = :claim, offered_at = :offered_at,
-       assigned_at = :assigned_at
- WHERE work_key = :key;
-
 -- name: offer_works
 -- What is known is found by plain reads, so that nobody who is at it has to wait for us. The works are sent once, and
 -- kept in a variable: they may be large. If somebody offers the same at the same moment, error 1062 says so, and all is
 -- done again.
 SET @holdfast_works = :works, @holdfast_now = :clock;
 SELECT group_concat(a.place) INTO @holdfast_new
-  FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  FROM :offered_keys AS a
  WHERE NOT EXISTS (SELECT 1 FROM holdfast_work AS w FORCE INDEX (PRIMARY) WHERE w.work_key = CAST(a.work_key AS BINARY));
 SELECT group_concat(a.place) INTO @holdfast_over
-  FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  FROM :offered_keys AS a
   STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.work_key AS BINARY)
  WHERE :again AND w.state IN ('completed', 'failed');
 INSERT INTO holdfast_work
        (work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at)
 SELECT a.work_key, a.type, 'offered', coalesce(a.at, @holdfast_now + a.delay), a.data, '', 0, a.max_tries, '', '', 0, 0,
        @holdfast_now
-  FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
-           type VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.type', data MEDIUMTEXT CHARACTER SET utf8mb4 PATH '$.data',
-           max_tries BIGINT PATH '$.max_tries', delay BIGINT PATH '$.delay', at BIGINT PATH '$.at')) AS a
+  FROM :offered_works AS a
  WHERE find_in_set(a.place, @holdfast_new);
 SELECT group_concat(a.place) INTO @holdfast_again
-  FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  FROM :offered_keys AS a
   STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.work_key AS BINARY)
  WHERE find_in_set(a.place, @holdfast_over) AND w.state IN ('completed', 'failed') FOR UPDATE;
-UPDATE JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
-           type VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.type', data MEDIUMTEXT CHARACTER SET utf8mb4 PATH '$.data',
-           max_tries BIGINT PATH '$.max_tries', delay BIGINT PATH '$.delay', at BIGINT PATH '$.at')) AS a
+UPDATE :offered_works AS a
   STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.work_key AS BINARY)
    SET w.state = 'offered', w.due_at = coalesce(a.at, @holdfast_now + a.delay), w.data = a.data, w.text = '', w.tries = 0,
        w.max_tries = a.max_tries, w.instance = '', w.attempt = '', w.token = 0, w.claim = 0, w.offered_at = @holdfast_now,
        w.assigned_at = NULL
  WHERE find_in_set(a.place, @holdfast_again);
 SELECT w.work_key, w.type, w.due_at <= @holdfast_now
-  FROM JSON_TABLE(@holdfast_works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  FROM :offered_keys AS a
   STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.work_key AS BINARY)
  WHERE find_in_set(a.place, concat_ws(',', @holdfast_new, @holdfast_again));
 
 -- name: work_states
 SELECT w.work_key, w.state
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (work_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
-  STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(k.work_key AS BINARY);
+  FROM :listed_keys AS k
+  STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(k.lock_key AS BINARY);
 
 -- name: due_assigned
 -- Once for each of the types. It waits for nobody, so NOW will do: it stands still, and so an index can be searched by
@@ -573,20 +463,17 @@ SELECT w.work_key, w.due_at,
 
 -- name: try_lock_rows
 SELECT group_concat(k.place) INTO @holdfast_mine
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY)
    FOR UPDATE SKIP LOCKED;
 SELECT l.lock_key, coalesce(find_in_set(k.place, @holdfast_mine) > 0, 0)
-  FROM JSON_TABLE(:keys, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k
+  FROM :listed_keys AS k
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(k.lock_key AS BINARY);
 
 -- name: take_locks
 -- What somebody has locked is skipped (l), and so is what somebody fences (p).
 SELECT group_concat(a.place) INTO @holdfast_free
-  FROM JSON_TABLE(:works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  FROM :listed_works AS a
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
   STRAIGHT_JOIN holdfast_locks AS p FORCE INDEX (by_token) ON p.token = l.token AND p.lock_key = l.lock_key
  WHERE l.owner IS NULL AND l.waiters = 0 AND l.holds = 0 AND l.notes IS NULL FOR UPDATE SKIP LOCKED;
@@ -595,15 +482,11 @@ INSERT INTO holdfast_locks (lock_key, token, owner, attempt, granted_at, expires
 SELECT a.lock_key, greatest(m.token_floor + 1, @holdfast_now), :owner, a.attempt, @holdfast_now, @holdfast_now + :ttl,
        :instance, :host, :pid
   FROM holdfast_meta AS m
-  STRAIGHT_JOIN JSON_TABLE(:works, '$[*]' COLUMNS (
-           lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
-           attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt')) AS a
+  STRAIGHT_JOIN :listed_works AS a
  WHERE m.id = 1
    AND NOT EXISTS (SELECT 1 FROM holdfast_locks AS l FORCE INDEX (PRIMARY) WHERE l.lock_key = CAST(a.lock_key AS BINARY))
     ON DUPLICATE KEY UPDATE lock_key = holdfast_locks.lock_key;
-UPDATE JSON_TABLE(:works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
-           attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt')) AS a
+UPDATE :listed_works AS a
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
    SET l.token = greatest(IF(l.token > 0, l.token, (SELECT token_floor FROM holdfast_meta WHERE id = 1)) + 1, @holdfast_now),
        l.owner = :owner, l.attempt = a.attempt, l.claimed = 1, l.granted_at = @holdfast_now,
@@ -613,21 +496,17 @@ UPDATE JSON_TABLE(:works, '$[*]' COLUMNS (
 -- name: take_works
 -- An UPDATE locks all it joins with, so that what is not ours must not come into it.
 SELECT group_concat(a.place) INTO @holdfast_taken
-  FROM JSON_TABLE(:works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
-           attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt')) AS a
+  FROM :listed_works AS a
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
  WHERE l.attempt = CAST(a.attempt AS BINARY);
-UPDATE JSON_TABLE(:works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+UPDATE :listed_works AS a
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
   STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = l.lock_key
    SET w.state = 'assigned', w.instance = :id, w.attempt = l.attempt, w.token = l.token, w.tries = w.tries + 1,
        w.claim = :number, w.assigned_at = l.granted_at, w.due_at = l.expires_at
  WHERE find_in_set(a.place, @holdfast_taken);
 SELECT w.work_key, w.attempt, w.token, w.data, w.tries, w.assigned_at, w.due_at
-  FROM JSON_TABLE(:works, '$[*]' COLUMNS (
-           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key')) AS a
+  FROM :listed_works AS a
   STRAIGHT_JOIN holdfast_work AS w FORCE INDEX (PRIMARY) ON w.work_key = CAST(a.lock_key AS BINARY)
  WHERE find_in_set(a.place, @holdfast_taken);
 
@@ -694,9 +573,6 @@ SELECT w.work_key, w.attempt, w.token, w.data, w.tries, coalesce(h.expires_at, l
   LEFT JOIN holdfast_holds AS h FORCE INDEX (PRIMARY) ON h.lock_key = w.work_key AND h.attempt = w.attempt
  WHERE w.claim = :number AND CASE WHEN l.attempt = w.attempt THEN l.expires_at > t.now ELSE h.expires_at > t.now END;
 
--- name: works_of
-SELECT work_key, attempt FROM holdfast_work FORCE INDEX (by_instance) WHERE instance = :id AND state = 'assigned' ORDER BY work_key;
-
 -- name: next_due
 -- Always one row.
 SELECT :clock,
@@ -705,39 +581,6 @@ SELECT :clock,
        min((SELECT w.due_at FROM holdfast_work AS w FORCE INDEX (by_due)
              WHERE w.state = 'assigned' AND w.type = CAST(k.type AS BINARY) ORDER BY w.due_at LIMIT 1))
   FROM JSON_TABLE(:types, '$[*]' COLUMNS (type VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS k;
-
--- name: list_work
-SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work FORCE INDEX (PRIMARY)
- WHERE work_key >= :from_key AND (:to_key IS NULL OR work_key < :to_key) AND work_key > :after
-   AND (:state IS NULL OR state = :state)
- ORDER BY work_key LIMIT :limit;
-
--- name: list_work_of
-(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-   FROM holdfast_work FORCE INDEX (by_instance)
-  WHERE instance = :instance AND state = 'offered' AND (:state IS NULL OR :state = 'offered')
-    AND work_key >= :from_key AND (:to_key IS NULL OR work_key < :to_key) AND work_key > :after
-  ORDER BY work_key LIMIT :limit)
- UNION ALL
-(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-   FROM holdfast_work FORCE INDEX (by_instance)
-  WHERE instance = :instance AND state = 'assigned' AND (:state IS NULL OR :state = 'assigned')
-    AND work_key >= :from_key AND (:to_key IS NULL OR work_key < :to_key) AND work_key > :after
-  ORDER BY work_key LIMIT :limit)
- UNION ALL
-(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-   FROM holdfast_work FORCE INDEX (by_instance)
-  WHERE instance = :instance AND state = 'completed' AND (:state IS NULL OR :state = 'completed')
-    AND work_key >= :from_key AND (:to_key IS NULL OR work_key < :to_key) AND work_key > :after
-  ORDER BY work_key LIMIT :limit)
- UNION ALL
-(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-   FROM holdfast_work FORCE INDEX (by_instance)
-  WHERE instance = :instance AND state = 'failed' AND (:state IS NULL OR :state = 'failed')
-    AND work_key >= :from_key AND (:to_key IS NULL OR work_key < :to_key) AND work_key > :after
-  ORDER BY work_key LIMIT :limit)
- ORDER BY work_key LIMIT :limit;
 
 -- name: count_work
 -- Reads all that is not completed, and of that only an index. What sum() gives would be decimals.
@@ -776,10 +619,6 @@ DELETE FROM holdfast_access WHERE id = :id;
 SELECT @holdfast_id_of, @holdfast_name_of, @holdfast_digest_of, @holdfast_rights_of, @holdfast_created_at_of, @holdfast_expires_at_of
   FROM DUAL WHERE @holdfast_id_of IS NOT NULL;
 COMMIT;
-
--- name: list_access
-SELECT id, name, digest, rights, created_at, expires_at FROM holdfast_access FORCE INDEX (PRIMARY)
- WHERE expires_at IS NULL OR expires_at > :clock ORDER BY id;
 
 -- name: delete_access
 DELETE FROM holdfast_access WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;

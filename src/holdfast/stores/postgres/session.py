@@ -21,6 +21,7 @@ from psycopg import pq
 from holdfast import errors
 from holdfast.core.requests import Signal
 from holdfast.stores.postgres import failures, variables
+from holdfast.stores.signals import as_text
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.transactions.session import Batch
 
@@ -362,8 +363,7 @@ def channel_of(instance: str) -> str:
 
 def notification(instance: str, signal: Signal) -> dict[str, str]:
     """Return a signal as a notification: its channel, and what it says."""
-    payload = f"{signal.kind}\n{signal.key}\n{signal.attempt}\n{signal.expires_in}\n{signal.to}"
-    return {"channel": channel_of(instance), "payload": payload}
+    return {"channel": channel_of(instance), "payload": as_text(signal)}
 
 
 class NotPrepared(errors.StoreUnavailable):

@@ -12,12 +12,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import psycopg
 from psycopg import pq
 
-from holdfast.core.requests import Signal, SignalKind
 from holdfast.log import log
 from holdfast.stores.postgres import variables
 from holdfast.stores.postgres.session import channel_of
@@ -45,21 +44,17 @@ class Notifications(SignalThread):
         self._connect = connect
         self._close = close
         self._keeps = keeps
-        self.instance = instance
-        self._start()
+        self._start(instance)
 
     def _can_listen(self) -> bool:
         return self._connect is not None
 
-    def after_fork(self, instance: str) -> None:
-        """Forget the parent's listener in a forked child."""
-        if self._stop is not None:
-            self._stop.close()
-        self.instance = instance
-        self._start()
-
-    def _listen_once(self, stop: socket.socket, ready: threading.Event) -> None:
+    def _listen_once(self, stop: threading.Event, ready: threading.Event) -> None:
         """Listen until told to stop."""
+        with self._waiting_for(stop) as stopped:
+            self._listen_beside(stopped, ready)
+
+    def _listen_beside(self, stopped: socket.socket, ready: threading.Event) -> None:
         assert self._connect is not None
         connection = self._connect()
         try:
@@ -78,12 +73,12 @@ class Notifications(SignalThread):
                 self._echo(channel)
             deadline = time.monotonic() + ECHO
             poll = select.poll()
-            poll.register(stop, select.POLLIN)
+            poll.register(stopped, select.POLLIN)
             poll.register(pg.socket, select.POLLIN)
             while True:
                 while notification := pg.notifies():
                     if notification.extra:
-                        self._hear(notification.extra)
+                        self.deliver_text(notification.extra)
                     else:
                         ready.set()
                 left = None
@@ -97,7 +92,7 @@ class Notifications(SignalThread):
                         )
                         ready.set()
                         return
-                if any(fd == stop.fileno() for fd, _ in poll.poll(left)):
+                if any(fd == stopped.fileno() for fd, _ in poll.poll(left)):
                     return
                 pg.consume_input()
         finally:
@@ -112,8 +107,3 @@ class Notifications(SignalThread):
         finally:
             with suppress(psycopg.Error):
                 self._close(connection)
-
-    def _hear(self, payload: bytes) -> None:
-        with suppress(ValueError):  # anybody may notify; it must not end the thread
-            kind, key, attempt, expires_in, to = payload.decode().split("\n")
-            self.deliver(Signal(cast("SignalKind", kind), key, attempt, float(expires_in), to))

@@ -151,25 +151,6 @@ INSERT INTO holdfast_locks (lock_key, token, expires_at, granted_at, instance, h
 VALUES (:key, 0, :clock, 0, '', '', 0)
     ON CONFLICT (lock_key) DO NOTHING;
 
--- name: read_lock
--- Always one row: the time; whether a transaction pins the lease (see probe_pin); the floor of tokens; the lock, if
--- there is one; how the attempt ended; its ticket; the winner of a hand-over, and who is head after it.
-SELECT t.now, false, (SELECT token_floor FROM holdfast_meta WHERE id = 1),
-       l.token, l.owner, l.attempt, l.claimed, l.expires_at, l.granted_at, l.instance, l.host, l.pid,
-       l.last_attempt, l.holds, l.waiters, l.next_ticket,
-       coalesce(l.events, (SELECT max(number) FROM holdfast_history WHERE lock_key = :key), 0), l.notes,
-       e.why, e.broken_by, e.reason, mine.number, mine.owner,
-       one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim, one.expires_at, one.terms,
-       two.number, two.attempt, two.owner, two.instance, two.host, two.pid, two.claim, two.expires_at, two.terms
-  FROM (SELECT :clock AS now) AS t
-  LEFT JOIN holdfast_locks AS l ON l.lock_key = :key
-  LEFT JOIN holdfast_ended AS e ON e.lock_key = :key AND e.attempt = :attempt AND e.until_at > t.now
-  LEFT JOIN holdfast_tickets AS mine ON l.waiters > 0 AND mine.lock_key = :key AND mine.attempt = :attempt
-  LEFT JOIN holdfast_tickets AS one ON l.waiters > 0 AND one.lock_key = :key
-        AND one.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key)
-  LEFT JOIN holdfast_tickets AS two ON l.waiters > 1 AND two.lock_key = :key
-        AND two.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key AND number > one.number);
-
 -- name: read_holds_of
 -- The same of many keys.
 SELECT h.lock_key, h.attempt, h.expires_at, h.claimed, h.owner, h.token, h.terms, h.granted_at, h.instance, h.host, h.pid
@@ -187,12 +168,6 @@ SELECT lock_key, attempt, :why::text, :reason::text, :until_at::bigint
   FROM holdfast_tickets WHERE lock_key = :key AND expires_at > :now
     ON CONFLICT (lock_key, attempt) DO UPDATE
    SET why = excluded.why, broken_by = NULL, reason = excluded.reason, until_at = excluded.until_at;
-
--- name: write_outcome
-INSERT INTO holdfast_outcomes (lock_key, token, succeeded, text, until_at)
-VALUES (:key, :token, :succeeded::text::boolean, :text, :until_at)
-    ON CONFLICT (lock_key, token) DO UPDATE
-   SET succeeded = excluded.succeeded, text = excluded.text, until_at = excluded.until_at;
 
 -- name: is_waited_for
 -- A row if an owner has anything that others wait for. Subqueries and no joins here and below: a join could be planned
@@ -311,18 +286,6 @@ RELEASE SAVEPOINT holdfast;
 -- And the level that a caller's transaction has.
 SELECT store_id, current_setting('transaction_isolation') FROM holdfast_meta WHERE id = 1;
 
--- name: list
--- :from_key is the later of the prefix and the key to go on after. :to_key ends the prefix, if anything does.
-SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters, notes
-  FROM holdfast_locks
- WHERE lock_key >= :from_key AND (:to_key::text IS NULL OR lock_key < :to_key) AND lock_key > :after
-   AND (token > 0 OR notes IS NOT NULL)
-   AND CASE :state::text WHEN 'held' THEN owner IS NOT NULL AND expires_at > :now
-                         WHEN 'expired' THEN (attempt IS NOT NULL OR holds > 0) AND expires_at <= :now
-                         WHEN 'free' THEN owner IS NULL OR (attempt IS NULL AND holds = 0 AND expires_at <= :now)
-                         ELSE true END
- ORDER BY lock_key LIMIT :limit;
-
 -- name: list_by_owner
 -- Of an owner whose lease is not the first of its key, only the holds know. Each key comes once, by its first hold there.
 (SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters, notes
@@ -353,17 +316,9 @@ SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds
 -- Events that have no place yet.
 SELECT lock_key, number, at FROM holdfast_history WHERE feed IS NULL ORDER BY at, lock_key, number LIMIT :limit;
 
--- name: feed_read
-SELECT feed, lock_key, number, kind, at, token, owner, caused_by, reason
-  FROM holdfast_history WHERE feed > :after::bigint ORDER BY feed LIMIT :limit;
-
 -- name: sweep_expired
 SELECT lock_key FROM holdfast_locks
  WHERE coalesce(owner, '') <> '' AND expires_at <= :now ORDER BY expires_at LIMIT :limit;
-
--- name: sweep_walk
-SELECT lock_key, token, owner IS NULL AND expires_at <= :idle_since, waiters
-  FROM holdfast_locks WHERE lock_key > :after AND (token > 0 OR notes IS NOT NULL) ORDER BY lock_key LIMIT :limit;
 
 -- name: delete_idle
 DELETE FROM holdfast_locks
@@ -414,18 +369,6 @@ DELETE FROM holdfast_access
  WHERE ctid = ANY (ARRAY (SELECT ctid FROM holdfast_access
                            WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED));
 
--- name: lock_instance
--- First of all rows that a request locks, before that of any work.
-SELECT 1 FROM holdfast_instances WHERE id = :id FOR UPDATE;
-
--- name: read_instance
--- Always one row: the time, the instance if there is one, and how much work it has. Behind lock_instance, so that all
--- is as it is after the wait.
-SELECT t.now, i.state, i.name, i.capacity, i.expires_at, i.beat_at, i.address, i.host, i.pid, i.claims, i.asked_at, i.wants,
-       (SELECT count(*) FROM holdfast_work WHERE instance = :id AND state = 'assigned')
-  FROM (SELECT :clock AS now) AS t
-  LEFT JOIN holdfast_instances AS i ON i.id = :id;
-
 -- name: insert_instance
 INSERT INTO holdfast_instances
        (id, name, host, pid, address, version, capacity, state, joined_at, beat_at, asked_at, expires_at)
@@ -445,17 +388,7 @@ INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner)
 SELECT :key::text, coalesce(max(number), 0) + 1, :kind::text, :at::bigint, 0, :owner::text
   FROM holdfast_history WHERE lock_key = :key;
 
--- name: count_living
-SELECT count(*) FROM holdfast_instances WHERE state = 'alive' AND expires_at > :now;
-
--- name: list_instances
-SELECT i.id, i.name, i.host, i.pid, i.version, i.state, i.capacity,
-       (SELECT count(*) FROM holdfast_work AS w WHERE w.instance = i.id AND w.state = 'assigned'),
-       i.joined_at, i.beat_at, i.expires_at
-  FROM holdfast_instances AS i WHERE i.id > :after ORDER BY i.id LIMIT :limit;
-
 -- name: wanting
--- Who wants work of a type, and has waited longest. Of all that are alive: they are few, and claims write them often.
 SELECT id, address FROM holdfast_instances
  WHERE state = 'alive' AND expires_at > :clock AND strpos(wants, :wanted) > 0 ORDER BY asked_at, id LIMIT :limit;
 
@@ -466,10 +399,6 @@ DELETE FROM holdfast_instances
                            WHERE state IN ('alive', 'draining', 'left', 'dead') AND expires_at <= :before
                            LIMIT :limit FOR UPDATE SKIP LOCKED))
 RETURNING 1;
-
--- name: lock_work
-SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work WHERE work_key = :key FOR UPDATE;
 
 -- name: new_work
 -- A row to be locked, for work that nobody has offered.
@@ -682,9 +611,6 @@ SELECT w.work_key, w.attempt, w.token, w.data, w.tries, coalesce(h.expires_at, l
    AND CASE l.holds WHEN 0 THEN l.attempt = w.attempt ELSE h.attempt IS NOT NULL END
    AND coalesce(h.expires_at, l.expires_at) > t.now;
 
--- name: works_of
-SELECT work_key, attempt FROM holdfast_work WHERE instance = :id AND state = 'assigned' ORDER BY work_key;
-
 -- name: next_due
 -- When the first of these types can be claimed, and when the first is to be looked at.
 SELECT :clock,
@@ -694,40 +620,6 @@ SELECT :clock,
        (SELECT min((SELECT due_at FROM holdfast_work WHERE state = 'assigned' AND type = k.type COLLATE "C"
                        AND coalesce(state, '') <> 'completed' ORDER BY due_at LIMIT 1))
           FROM json_array_elements_text(:types::json) AS k(type));
-
--- name: list_work
-SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work
- WHERE work_key >= :from_key AND (:to_key::text IS NULL OR work_key < :to_key) AND work_key > :after
-   AND (:state::text IS NULL OR state = :state)
- ORDER BY work_key LIMIT :limit;
-
--- name: list_work_of
--- The index has the states of an instance's work one behind the other: each is walked for itself.
-(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work
- WHERE instance = :instance AND state = 'offered' AND coalesce(:state::text, 'offered') = 'offered'
-   AND work_key >= :from_key AND (:to_key::text IS NULL OR work_key < :to_key) AND work_key > :after
- ORDER BY work_key LIMIT :limit)
- UNION ALL
-(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work
- WHERE instance = :instance AND state = 'assigned' AND coalesce(:state::text, 'assigned') = 'assigned'
-   AND work_key >= :from_key AND (:to_key::text IS NULL OR work_key < :to_key) AND work_key > :after
- ORDER BY work_key LIMIT :limit)
- UNION ALL
-(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work
- WHERE instance = :instance AND state = 'completed' AND coalesce(:state::text, 'completed') = 'completed'
-   AND work_key >= :from_key AND (:to_key::text IS NULL OR work_key < :to_key) AND work_key > :after
- ORDER BY work_key LIMIT :limit)
- UNION ALL
-(SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work
- WHERE instance = :instance AND state = 'failed' AND coalesce(:state::text, 'failed') = 'failed'
-   AND work_key >= :from_key AND (:to_key::text IS NULL OR work_key < :to_key) AND work_key > :after
- ORDER BY work_key LIMIT :limit)
- ORDER BY work_key LIMIT :limit;
 
 -- name: count_work
 -- Reads all that is not completed, and of that only the index.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
-_SHORTHAND = re.compile(r"^-- (:[a-z]+) = (.+)$", re.MULTILINE)
+_SHORTHAND = re.compile(r"^-- (:[a-z_]+) =(.*(?:\n--   .*)*)$", re.MULTILINE)
 _SCHEMA = re.compile(r"^(\d{3})_\w+\.sql$")
 
 SHARED = "holdfast.stores.sql"  # has the statements that are the same in several databases
@@ -16,8 +16,9 @@ SHARED = "holdfast.stores.sql"  # has the statements that are the same in severa
 class Statements:
     """The statements of some packages, as attributes; of two with one name the last counts.
 
-    A file may define shorthands in comments before its first statement, ``-- :clock = coalesce(:now, …)``.
-    Each is replaced by what it stands for, so that an expression is said once for all statements.
+    A file may define shorthands in comments before its first statement, ``-- :clock = coalesce(:now, …)``,
+    which may go on in indented lines. Each is replaced by what it stands for, which may be nothing, so that
+    an expression is said once for all statements. Of two with one name the last counts here as well.
     """
 
     def __init__(self, *packages: str) -> None:
@@ -51,9 +52,9 @@ def schema_versions(package: str) -> list[tuple[int, str]]:
 
 def _written_out(text: str) -> str:
     """Put in what the shorthands of a file stand for."""
-    for match in _SHORTHAND.finditer(text):
-        meaning = match[2].replace("\\", "\\\\")
-        text = re.sub(rf"(?<![:\w]){match[1]}\b(?! =)", meaning, text)
+    for shorthand, meaning in dict(_SHORTHAND.findall(text)).items():
+        meant = meaning.replace("\n--", "").strip().replace("\\", "\\\\")
+        text = re.sub(rf"(?<![:\w]){shorthand}\b(?! =)", meant, text)
     return text
 
 

@@ -15,11 +15,10 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
 
-from holdfast.core.requests import Signal, SignalKind
+from holdfast.core.requests import Signal
 from holdfast.signal_mask import block_signals
-from holdfast.stores.signals import Signals
+from holdfast.stores.signals import Signals, as_text
 
 SUPPORTED = hasattr(socket, "AF_UNIX")
 LONGEST_ADDRESS = 100  # the kernel's limit is 108 bytes on Linux, 104 on macOS
@@ -75,9 +74,8 @@ class Doorbells(Signals):
             return
         if not SUPPORTED or not instance:
             return
-        text = f"{signal.kind}\n{signal.key}\n{signal.attempt}\n{signal.expires_in}\n{signal.to}"
         try:
-            self._get_ringer().sendto(text.encode(), self._address(instance))
+            self._get_ringer().sendto(as_text(signal).encode(), self._address(instance))
         except OSError as error:
             if error.errno == errno.ECONNREFUSED:  # its process is gone and left the socket behind
                 self._remove(instance)
@@ -129,9 +127,7 @@ class Doorbells(Signals):
                 message = bell.recv(4096)
                 if self._bell is not bell:
                     return
-                with suppress(ValueError):  # somebody else's idea of a signal must not end the thread
-                    kind, key, attempt, expires_in, to = message.decode().split("\n")
-                    self.deliver(Signal(cast("SignalKind", kind), key, attempt, float(expires_in), to))
+                self.deliver_text(message)
 
     def _get_ringer(self) -> socket.socket:
         if self._ringer is None:

@@ -1,5 +1,5 @@
 -- What holdfast sends to SQLite, beside the statements in stores/sql/statements.sql. To paste one into a console,
--- put in what :clock stands for (below), and values for the other parameters. With that put in, this prints one:
+-- put in what the shorthands below stand for, and values for the other parameters. With that put in, this prints one:
 -- python -m holdfast.stores.sql sqlite acquire
 --
 -- :now is empty in production, and then the database's clock decides; tests pass a time. SQLite evaluates
@@ -8,6 +8,11 @@
 -- to write fails at once when somebody wrote meanwhile, whatever the busy timeout.
 --
 -- :clock = coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+-- :by_instance = INDEXED BY holdfast_work_by_instance
+-- :by_state = INDEXED BY holdfast_instances_by_state
+-- :by_feed = INDEXED BY holdfast_history_by_feed
+-- :work_page = work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
+--           ORDER BY work_key LIMIT :limit
 
 -- name: acquire
 -- The fast path: a row when granted, in one statement. It takes only a lock that is free with nobody waiting, or
@@ -57,25 +62,6 @@ ROLLBACK TO request;
 -- name: forget
 RELEASE request;
 
--- name: read_lock
--- Always one row: the time; whether a transaction pins the lease (here whoever writes is alone); the floor of tokens;
--- the lock, if there is one; how the attempt ended; its ticket; the winner of a hand-over, and who is head after it.
-SELECT t.now, 0, (SELECT token_floor FROM holdfast_meta WHERE id = 1),
-       l.token, l.owner, l.attempt, l.claimed, l.expires_at, l.granted_at, l.instance, l.host, l.pid,
-       l.last_attempt, l.holds, l.waiters, l.next_ticket,
-       coalesce(l.events, (SELECT max(number) FROM holdfast_history WHERE lock_key = :key), 0), l.notes,
-       e.why, e.broken_by, e.reason, mine.number, mine.owner,
-       one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim, one.expires_at, one.terms,
-       two.number, two.attempt, two.owner, two.instance, two.host, two.pid, two.claim, two.expires_at, two.terms
-  FROM (SELECT :clock AS now) AS t
-  LEFT JOIN holdfast_locks AS l ON l.lock_key = :key
-  LEFT JOIN holdfast_ended AS e ON e.lock_key = :key AND e.attempt = :attempt AND e.until_at > t.now
-  LEFT JOIN holdfast_tickets AS mine ON l.waiters > 0 AND mine.lock_key = :key AND mine.attempt = :attempt
-  LEFT JOIN holdfast_tickets AS one ON l.waiters > 0 AND one.lock_key = :key
-        AND one.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key)
-  LEFT JOIN holdfast_tickets AS two ON l.waiters > 1 AND two.lock_key = :key
-        AND two.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key AND number > one.number);
-
 -- name: insert_lock
 INSERT INTO holdfast_locks (lock_key, token, owner, attempt, claimed, expires_at, granted_at, instance, host, pid,
                             last_attempt, holds, waiters, next_ticket, events, notes)
@@ -100,12 +86,6 @@ SELECT lock_key, attempt, :why, NULL, :reason, :until_at
   FROM holdfast_tickets WHERE lock_key = :key AND expires_at > :clock
     ON CONFLICT (lock_key, attempt) DO UPDATE
    SET why = excluded.why, broken_by = excluded.broken_by, reason = excluded.reason, until_at = excluded.until_at;
-
--- name: write_outcome
-INSERT INTO holdfast_outcomes (lock_key, token, succeeded, text, until_at)
-VALUES (:key, :token, :succeeded, :text, :until_at)
-    ON CONFLICT (lock_key, token) DO UPDATE
-   SET succeeded = excluded.succeeded, text = excluded.text, until_at = excluded.until_at;
 
 -- name: end_outcome
 -- It is told to nobody but those who waited for it.
@@ -205,9 +185,6 @@ SELECT lock_key FROM holdfast_locks INDEXED BY holdfast_locks_by_expiry
 SELECT lock_key, token, owner IS NULL AND expires_at <= :idle_since, waiters
   FROM holdfast_locks WHERE lock_key > :after ORDER BY lock_key LIMIT :limit;
 
--- name: raise_floor
-UPDATE holdfast_meta SET token_floor = max(token_floor, :token) WHERE id = 1;
-
 -- name: delete_idle
 DELETE FROM holdfast_locks
  WHERE lock_key IN (SELECT value FROM json_each(:keys))
@@ -271,10 +248,6 @@ SELECT last FROM holdfast_feed WHERE id = 1;
 SELECT lock_key, number, at FROM holdfast_history INDEXED BY holdfast_history_unplaced
  WHERE feed IS NULL ORDER BY at, lock_key, number LIMIT :limit;
 
--- name: feed_read
-SELECT feed, lock_key, number, kind, at, token, owner, caused_by, reason
-  FROM holdfast_history INDEXED BY holdfast_history_by_feed WHERE feed > :after ORDER BY feed LIMIT :limit;
-
 -- name: grant_access
 -- What was granted under that id before stays as it is, and is the answer.
 INSERT INTO holdfast_access (id, name, digest, rights, created_at, expires_at)
@@ -292,13 +265,6 @@ DELETE FROM holdfast_access
 -- Whoever is in a transaction that began as a writer is alone; so for all that is said to lock, here and below.
 SELECT 1 FROM holdfast_instances WHERE id = :id;
 
--- name: read_instance
--- Always one row: the time, the instance if there is one, and how much work it has.
-SELECT t.now, i.state, i.name, i.capacity, i.expires_at, i.beat_at, i.address, i.host, i.pid, i.claims, i.asked_at, i.wants,
-       (SELECT count(*) FROM holdfast_work INDEXED BY holdfast_work_by_instance WHERE instance = :id AND state = 'assigned')
-  FROM (SELECT :clock AS now) AS t
-  LEFT JOIN holdfast_instances AS i ON i.id = :id;
-
 -- name: insert_instance
 INSERT INTO holdfast_instances
        (id, name, host, pid, address, version, capacity, state, joined_at, beat_at, asked_at, expires_at)
@@ -312,26 +278,6 @@ RETURNING 1;
 SELECT id, name FROM holdfast_instances INDEXED BY holdfast_instances_by_state
  WHERE state IN ('alive', 'draining') AND expires_at <= :clock AND id <> :id ORDER BY expires_at, id LIMIT :limit;
 
--- name: note_instance
-INSERT INTO holdfast_history (lock_key, number, kind, at, token, owner)
-SELECT :key, coalesce(max(number), 0) + 1, :kind, :at, 0, :owner FROM holdfast_history WHERE lock_key = :key;
-
--- name: count_living
-SELECT count(*) FROM holdfast_instances INDEXED BY holdfast_instances_by_state
- WHERE state = 'alive' AND expires_at > :now;
-
--- name: list_instances
-SELECT i.id, i.name, i.host, i.pid, i.version, i.state, i.capacity,
-       (SELECT count(*) FROM holdfast_work AS w INDEXED BY holdfast_work_by_instance
-         WHERE w.instance = i.id AND w.state = 'assigned'),
-       i.joined_at, i.beat_at, i.expires_at
-  FROM holdfast_instances AS i WHERE i.id > :after ORDER BY i.id LIMIT :limit;
-
--- name: wanting
--- Who wants work of a type, and has waited longest. Of all that are alive: they are few, and claims write them often.
-SELECT id, address FROM holdfast_instances INDEXED BY holdfast_instances_by_state
- WHERE state = 'alive' AND expires_at > :clock AND instr(wants, :wanted) > 0 ORDER BY asked_at, id LIMIT :limit;
-
 -- name: delete_instances
 -- Whatever their state: who was to be heard of until then is gone.
 DELETE FROM holdfast_instances
@@ -340,8 +286,7 @@ DELETE FROM holdfast_instances
 RETURNING 1;
 
 -- name: lock_work
-SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work WHERE work_key = :key;
+SELECT :work_columns FROM holdfast_work WHERE work_key = :key;
 
 -- name: new_work
 -- A row to be locked, for work that nobody has offered.
@@ -481,10 +426,6 @@ SELECT w.work_key, w.attempt, w.token, w.data, w.tries, coalesce(h.expires_at, l
    AND CASE l.holds WHEN 0 THEN l.attempt = w.attempt ELSE h.attempt IS NOT NULL END
    AND coalesce(h.expires_at, l.expires_at) > t.now;
 
--- name: works_of
-SELECT work_key, attempt FROM holdfast_work INDEXED BY holdfast_work_by_instance
- WHERE instance = :id AND state = 'assigned' ORDER BY work_key;
-
 -- name: next_due
 -- When the first of these types can be claimed, and when the first is to be looked at.
 SELECT :clock,
@@ -493,38 +434,26 @@ SELECT :clock,
        (SELECT min((SELECT min(due_at) FROM holdfast_work INDEXED BY holdfast_work_by_due
                      WHERE state = 'assigned' AND type = k.value)) FROM json_each(:types) AS k);
 
--- name: list_work
-SELECT work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
-  FROM holdfast_work
- WHERE work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
-   AND (:state IS NULL OR state = :state)
- ORDER BY work_key LIMIT :limit;
-
 -- name: list_work_of
--- The index has the states of an instance's work one behind the other: each is walked for itself.
-SELECT w.work_key, w.type, w.state, w.due_at, w.data, w.text, w.tries, w.max_tries, w.instance, w.attempt, w.token, w.claim, w.offered_at, w.assigned_at
-  FROM holdfast_work AS w
- WHERE w.work_key IN (
-           SELECT * FROM (SELECT work_key FROM holdfast_work INDEXED BY holdfast_work_by_instance
+SELECT :work_columns
+  FROM holdfast_work
+ WHERE work_key IN (
+           SELECT * FROM (SELECT work_key FROM holdfast_work :by_instance
                            WHERE instance = :instance AND state = 'offered' AND coalesce(:state, 'offered') = 'offered'
-                             AND work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
-                           ORDER BY work_key LIMIT :limit)
+                             AND :work_page)
             UNION ALL
-           SELECT * FROM (SELECT work_key FROM holdfast_work INDEXED BY holdfast_work_by_instance
+           SELECT * FROM (SELECT work_key FROM holdfast_work :by_instance
                            WHERE instance = :instance AND state = 'assigned' AND coalesce(:state, 'assigned') = 'assigned'
-                             AND work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
-                           ORDER BY work_key LIMIT :limit)
+                             AND :work_page)
             UNION ALL
-           SELECT * FROM (SELECT work_key FROM holdfast_work INDEXED BY holdfast_work_by_instance
+           SELECT * FROM (SELECT work_key FROM holdfast_work :by_instance
                            WHERE instance = :instance AND state = 'completed' AND coalesce(:state, 'completed') = 'completed'
-                             AND work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
-                           ORDER BY work_key LIMIT :limit)
+                             AND :work_page)
             UNION ALL
-           SELECT * FROM (SELECT work_key FROM holdfast_work INDEXED BY holdfast_work_by_instance
+           SELECT * FROM (SELECT work_key FROM holdfast_work :by_instance
                            WHERE instance = :instance AND state = 'failed' AND coalesce(:state, 'failed') = 'failed'
-                             AND work_key >= :from_key AND work_key < coalesce(:to_key, x'') AND +work_key > :after
-                           ORDER BY work_key LIMIT :limit))
- ORDER BY w.work_key LIMIT :limit;
+                             AND :work_page))
+ ORDER BY work_key LIMIT :limit;
 
 -- name: count_work
 -- Reads all that is not completed, and of that only the index.

@@ -146,13 +146,13 @@ class _MySQL(_Formatted):
     database = "mysql"
 
     def check(self) -> None:
-        if not self._in_transaction():
+        if self._connection.get_autocommit() and not self._in_transaction():
             raise SettingsError(NO_TRANSACTION)
         self._check_characters()
 
     @abstractmethod
     def _in_transaction(self) -> bool:
-        """Tell whether there is a transaction, or one begins with the next statement."""
+        """Tell whether there is a transaction, where none begins by itself with the next statement."""
 
     def _check_characters(self) -> None:
         """See that text arrives as it is, there and back: in another character set a key is another key."""
@@ -181,8 +181,6 @@ class _PyMySQL(_MySQL):
         return self._connection.cursor(Cursor)
 
     def _in_transaction(self) -> bool:
-        if not self._connection.get_autocommit():
-            return True
         # What the driver knows is from the last answer that told of it. Errors do not, and a deadlock ends a
         # transaction.
         self.execute("DO 0", {})
@@ -196,8 +194,6 @@ class _MySQLClient(_MySQL):
         return self._connection.cursor(Cursor)
 
     def _in_transaction(self) -> bool:
-        if not self._connection.get_autocommit():
-            return True
         try:
             return bool(self.execute("SELECT @@in_transaction", {})[0][0])
         except self._connection.OperationalError:  # MySQL has no such variable, and the driver does not tell

@@ -73,7 +73,7 @@ class KeyRead(NamedTuple):
         return self[3:] == other[3:]
 
 
-_LOCK = 3
+_LOCK = 2
 _ENDED = _LOCK + len(LockColumns._fields)
 _TICKET = _ENDED + len(EndedColumns._fields)
 _HEAD = _TICKET + 2
@@ -86,13 +86,13 @@ def read_ticket(row: Row) -> Ticket:
 
 
 def read_key(row: Row) -> KeyRead:
-    """Return the one row of ``read_lock`` by names."""
+    """Return the one row of ``read_lock`` by names. Whether the lease is pinned, ``probe_pin`` tells."""
     heads: tuple[Ticket, ...] = ()
     if row[_HEAD] is not None:
         heads = (read_ticket(row[_HEAD:_SECOND]),)
         if row[_SECOND] is not None:
             heads += (read_ticket(row[_SECOND:]),)
-    now, pinned, floor = row[:_LOCK]
+    now, floor = row[:_LOCK]
     ticket, owner = row[_TICKET:_HEAD]
     lock = LockColumns._make(row[_LOCK:_ENDED])
-    return KeyRead(now, pinned, floor, lock, EndedColumns._make(row[_ENDED:_TICKET]), ticket, owner, heads)
+    return KeyRead(now, False, floor, lock, EndedColumns._make(row[_ENDED:_TICKET]), ticket, owner, heads)

@@ -298,5 +298,5 @@ class LockRow:
 
     def write_outcome(self, token: int, *, succeeded: bool, text: str, until_at: int) -> None:
         """Keep how an operation ended."""
-        told = {"succeeded": int(succeeded), "text": text, "until_at": until_at}
+        told = {"succeeded": succeeded, "text": text, "until_at": until_at}
         self._run.later("write_outcome", key=self.key, token=token, **told)

@@ -61,10 +61,8 @@ def list_locks(fetch: Fetch, request: List) -> Page:
         "now": now,
         "limit": request.limit + 1,
     }
-    if request.owner is None:
-        rows = fetch("list", **parameters)
-    else:
-        rows = fetch("list_by_owner", owner=request.owner, **parameters)
+    name = "list" if request.owner is None else "list_by_owner"
+    rows = fetch(name, owner=request.owner, **parameters)
     locks, more = [ListedLock._make(row) for row in rows[: request.limit]], len(rows) > request.limit
     holds = read_holds_of(fetch, [lock.key for lock in locks if lock.in_table])
     page = tuple(_view(lock, holds.get(lock.key, []), now) for lock in locks)
@@ -94,10 +92,8 @@ def list_work(fetch: Fetch, request: c.ListWork) -> c.WorkPage:
         "state": request.state,
         "limit": request.limit + 1,
     }
-    if request.instance is None:
-        rows = fetch("list_work", **parameters)
-    else:
-        rows = fetch("list_work_of", instance=request.instance, **parameters)
+    name = "list_work" if request.instance is None else "list_work_of"
+    rows = fetch(name, instance=request.instance, **parameters)
     page = tuple(WorkRow(row).view() for row in rows[: request.limit])
     return c.WorkPage(page, page[-1].key if len(rows) > len(page) and page else None)
 
