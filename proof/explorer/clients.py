@@ -10,7 +10,7 @@ from holdfast.core.requests import Acquire, Granted, Queued, Renew, Renewed, Sig
 from proof.explorer import plans as plays
 from proof.explorer.execution import Serving
 from proof.explorer.invariants import Judge, copied
-from proof.explorer.plans import Ended, Maker, Play
+from proof.explorer.plans import Maker, Play, PlayEnded
 from proof.explorer.world import Actor, Part, World
 from proof.simulation.step import Violation
 
@@ -74,8 +74,8 @@ class Playing(Serving):
         assert actor.play is not None
         self._take(world, actor, plays.go_on(actor.play, float(world.now), told))
 
-    def _take(self, world: World, actor: Actor, play: Play | Ended) -> None:
-        if isinstance(play, Ended):
+    def _take(self, world: World, actor: Actor, play: Play | PlayEnded) -> None:
+        if isinstance(play, PlayEnded):
             self._finish(world, actor, play)
             return
         actor.play = play
@@ -94,7 +94,7 @@ class Playing(Serving):
             actor.attempt, actor.key = step.attempt, step.key
         actor.unsent = True
 
-    def _finish(self, world: World, actor: Actor, ended: Ended) -> None:
+    def _finish(self, world: World, actor: Actor, ended: PlayEnded) -> None:
         error = ended.error
         if error is not None and not isinstance(error, errors.HoldfastError | Abandoned):
             raise Violation("answers", f"a plan of client {actor.number} raised {error!r}") from error

@@ -56,24 +56,24 @@ class Play(NamedTuple):
     place: Place
 
 
-class Ended(NamedTuple):
+class PlayEnded(NamedTuple):
     """A plan at its end."""
 
     result: Any
     error: Exception | None
 
 
-def begin(make: Maker, now: float) -> Play | Ended:
+def begin(make: Maker, now: float) -> Play | PlayEnded:
     """Take the first step of a plan."""
     return _tell(make, (), now, None)
 
 
-def go_on(play: Play, now: float, told: Any) -> Play | Ended:
+def go_on(play: Play, now: float, told: Any) -> Play | PlayEnded:
     """Tell a plan what came of its last wish: an answer, a signal, None for the time, or an error class."""
     return _tell(play.make, play.past, now, told)
 
 
-def _tell(make: Maker, past: tuple[tuple[float, Any], ...], now: float, told: Any) -> Play | Ended:
+def _tell(make: Maker, past: tuple[tuple[float, Any], ...], now: float, told: Any) -> Play | PlayEnded:
     at = [now]
     drive = Drive(make(lambda: at[0]))
     for at[0], before in past:
@@ -81,9 +81,9 @@ def _tell(make: Maker, past: tuple[tuple[float, Any], ...], now: float, told: An
     at[0] = now
     try:
         if not _give(drive, told):
-            return Ended(drive.result, None)
+            return PlayEnded(drive.result, None)
     except Exception as error:  # noqa: BLE001 - whatever it raises is for the client to judge
-        return Ended(None, error)
+        return PlayEnded(None, error)
     return Play(make, (*past, (now, told)), drive.step, _place(drive.plan, drive.step))
 
 

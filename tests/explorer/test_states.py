@@ -27,7 +27,7 @@ from proof.explorer.bounds import CLOCK_STEP, LATEST, LONGEST_PAUSE, SETTINGS
 from proof.explorer.choices import Move
 from proof.explorer.fingerprint import fingerprint, form
 from proof.explorer.moves import Moves
-from proof.explorer.plans import Ended, Play, begin, go_on
+from proof.explorer.plans import PlayEnded, Play, begin, go_on
 from proof.explorer.world import World
 
 ASKED = Acquire("key:a", "0-1", "0", SETTINGS.ttl, Client("0", "host", 1), wait=True)
@@ -38,7 +38,7 @@ def acquiring(clock: plans.Clock) -> plans.Plan[Any]:
     return plans.acquire(ASKED, timeout=6.0, settings=SETTINGS, clock=clock, roll=lambda: 0.0)
 
 
-def told(play: Play | Ended, now: float, *what: Any) -> Play:
+def told(play: Play | PlayEnded, now: float, *what: Any) -> Play:
     for each in what:
         assert isinstance(play, Play)
         play = go_on(play, now, each)
@@ -54,7 +54,7 @@ def test_a_plan_goes_on_from_any_of_its_steps_as_often_as_one_likes():
         assert told(waits, 4.0, None).step == ASKED
         assert told(waits, 2.0, Abandoned).step == Withdraw("key:a", "0-1")
     granted = go_on(told(waits, 4.0, None), 5.0, Granted(42, 4.0))
-    assert isinstance(granted, Ended)
+    assert isinstance(granted, PlayEnded)
     assert granted.result.trusted_until == 8.0  # counted from when that request was asked, at 4
 
 
@@ -86,7 +86,7 @@ def test_an_error_of_a_plan_is_its_end():
     assert not isinstance(refused, Play)
     assert type(refused.error).__name__ == "LockTimeout"
     undone = told(begin(acquiring, 0.0), 0.0, Abandoned)
-    assert isinstance(go_on(undone, 0.0, Withdrawn()), Ended)
+    assert isinstance(go_on(undone, 0.0, Withdrawn()), PlayEnded)
 
 
 def after(bounds: Bounds, *moves: Move) -> World:

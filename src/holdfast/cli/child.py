@@ -21,34 +21,34 @@ from holdfast.errors import LeaseLost
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandEnded:
     """The command is over; *code* is its exit code, 128 + n if signal n ended it."""
 
     code: int
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class CommandStopped:
     """The command was stopped by the terminal, with the signal *number*."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SignalCame:
     """We were sent a signal."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LeaseIsLost:
     """The lease is lost; *loss* says why, unless the lease itself knows."""
 
     loss: LeaseLost | None = None
 
 
-Event = Ended | Stopped | Told | Lost
+Event = CommandEnded | CommandStopped | SignalCame | LeaseIsLost
 Events = queue.SimpleQueue[Event]
 
 
@@ -138,11 +138,11 @@ class Child:
             if not os.WIFSTOPPED(status):
                 break
             if self._terminal is not None and (number := os.WSTOPSIG(status)) != signal.SIGSTOP:
-                self._put(Stopped(number))
+                self._put(CommandStopped(number))
         code = os.waitstatus_to_exitcode(status)
         self._process.returncode = code
         orphans.forget(pid)
-        self._put(Ended(128 - code if code < 0 else code))
+        self._put(CommandEnded(128 - code if code < 0 else code))
 
     def _tell_guardian(self, line: bytes) -> None:
         with suppress(OSError):

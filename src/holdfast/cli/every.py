@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.child import Events, Lost, Told
+from holdfast.cli.child import Events, LeaseIsLost, SignalCame
 from holdfast.cli.leased_command import LOOK, Timing, check_command, perform, timing_of, under_signals
 from holdfast.cli.options import add, add_grace, add_store, duration, is_duration
 from holdfast.cli.output import SaidAlready, duration_text, say
@@ -146,7 +146,7 @@ class Node:
         self._turns.put(turn)
         while not turn.done.wait(NOTICE):
             if run.lost.is_set():
-                turn.events.put(Lost())
+                turn.events.put(LeaseIsLost())
                 turn.done.wait()
         if self.gives_back:
             threading.Event().wait()  # closing the client returns the tick; to end would complete it
@@ -158,7 +158,7 @@ class Node:
         self._told = self._told or number
         self._turns.put(None)
         if self._turn is not None:
-            self._turn.events.put(Told(number))
+            self._turn.events.put(SignalCame(number))
 
     def serve(self) -> None:
         """Run what comes, until a signal does."""

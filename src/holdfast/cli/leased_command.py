@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast import errors
-from holdfast.cli.child import Child, Ended, Events, Lost, Stopped, Told
+from holdfast.cli.child import Child, CommandEnded, CommandStopped, Events, LeaseIsLost, SignalCame
 from holdfast.cli.guardian import AT_ONCE
 from holdfast.cli.interrupts import Interrupts
 from holdfast.cli.options import Unsuccessful, patience
@@ -108,7 +108,7 @@ def under_signals(args: argparse.Namespace, timing: Timing) -> Iterator[tuple[In
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandOutcome:
     """How a command ended: *code* is None if it had to be stopped. *held*: its lease was trusted then."""
 
     code: int | None
@@ -124,7 +124,7 @@ def perform(
     *,
     terminal: bool = True,
     **more: str,
-) -> Outcome:
+) -> CommandOutcome:
     """Run a command under a lease. The code that has the lease puts what happens to it into *events*.
 
     The command finds the lease in its environment, and *more*.
@@ -138,7 +138,7 @@ def perform(
     except OSError as error:
         say(f"{command[0]}: {error.strerror}")
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
-        return Outcome(code, lease.remaining > 0)
+        return CommandOutcome(code, lease.remaining > 0)
     over = threading.Event()
     looking = threading.Thread(target=_look, args=(locks, lease, events, over), daemon=True)
     looking.start()
@@ -149,7 +149,7 @@ def perform(
         child.close()
     held = lease.remaining > 0
     looking.join(LOOK)
-    return Outcome(ended, held)
+    return CommandOutcome(ended, held)
 
 
 class _Guard:
@@ -188,13 +188,13 @@ class _Guard:
                 event = self._events.get(timeout=min(left, LOOK))
             except queue.Empty:
                 continue
-            if isinstance(event, Ended):
+            if isinstance(event, CommandEnded):
                 return event.code
-            if isinstance(event, Stopped):
+            if isinstance(event, CommandStopped):
                 if event.number == signal.SIGTSTP:  # and not for reading before it had the terminal
                     say("a stopped command would keep the lock; continued")
                 child.go_on()
-            elif isinstance(event, Told):
+            elif isinstance(event, SignalCame):
                 child.signal(event.number)
                 if timing.patience is not None and self._kill_at is None:
                     self._kill_at = boot_time() + timing.patience
@@ -233,19 +233,19 @@ class _Guard:
         child.trust_until(end + AT_ONCE, stopping=True)
         if grace > 0:
             child.ask_to_stop()
-        ended: Ended | None = None
+        ended: CommandEnded | None = None
         in_time = False
         while not in_time and (left := end - boot_time()) > 0:
             # Once the command itself has ended, what is left of its group can only be looked for.
             with suppress(queue.Empty):
                 event = self._events.get(timeout=left if ended is None else min(left, 0.02))
-                ended = event if isinstance(event, Ended) else ended
+                ended = event if isinstance(event, CommandEnded) else ended
             in_time = ended is not None and not child.exists()
         if not in_time:
             child.signal(signal.SIGKILL)
         while ended is None:
             event = self._events.get()
-            ended = event if isinstance(event, Ended) else None
+            ended = event if isinstance(event, CommandEnded) else None
         if grace > 0 and (not in_time or ended.code == KILLED):  # by us, or by the guardian if we were late
             say("the command did not stop in time, and was killed")
 
@@ -256,7 +256,7 @@ def _look(locks: Holdfast, lease: Held, events: Events, over: threading.Event) -
         with suppress(errors.StoreError, errors.Closed):
             view = locks.inspect(lease.key)
             if view is None or not _has(view, lease.token):
-                events.put(Lost(_why(locks, lease)))
+                events.put(LeaseIsLost(_why(locks, lease)))
                 return
 
 

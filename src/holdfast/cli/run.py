@@ -8,7 +8,7 @@ import secrets
 from pathlib import Path
 
 from holdfast import errors
-from holdfast.cli.child import Events, Lost, Told
+from holdfast.cli.child import Events, LeaseIsLost, SignalCame
 from holdfast.cli.leased_command import check_command, perform, timing_of, under_signals
 from holdfast.cli.options import add, add_grace, add_store
 from holdfast.cli.output import say
@@ -100,9 +100,9 @@ def call(args: argparse.Namespace) -> int:
             take=1 if args.take is None else args.take,
             lock_delay=args.lock_delay,
             at_least=args.at_least,
-            on_lost=lambda _: events.put(Lost()),
+            on_lost=lambda _: events.put(LeaseIsLost()),
         )
-        interrupts.deliver_to(lambda number: events.put(Told(number)))
+        interrupts.deliver_to(lambda number: events.put(SignalCame(number)))
         outcome = perform(command, locks, lease, timing, events, OWNER=lease.owner)
         return LOST if outcome.code is None else _release(lease, outcome.code, held=outcome.held)
 
