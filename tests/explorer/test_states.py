@@ -27,7 +27,7 @@ from proof.explorer.bounds import CLOCK_STEP, LATEST, LONGEST_PAUSE, SETTINGS
 from proof.explorer.choices import Move
 from proof.explorer.fingerprint import fingerprint, form
 from proof.explorer.moves import Moves
-from proof.explorer.plans import PlayEnded, Play, begin, go_on
+from proof.explorer.plans import Play, PlayEnded, begin, go_on
 from proof.explorer.world import World
 
 ASKED = Acquire("key:a", "0-1", "0", SETTINGS.ttl, Client("0", "host", 1), wait=True)
