@@ -50,7 +50,7 @@ def test_a_loop_that_ends_leaves_no_ticket_of_a_cancelled_task(url, locks):
     with locks.hold("nightly"):
         asyncio.run(main())
         until(lambda: locks.inspect("nightly").waiting == 0)
-    waiting.leave()
+    waiting._engine.leave()
 
 
 def test_a_loop_that_ends_leaves_no_lease_that_was_on_its_way(url, locks):
@@ -66,7 +66,7 @@ def test_a_loop_that_ends_leaves_no_lease_that_was_on_its_way(url, locks):
 
     asyncio.run(main())
     until(lambda: next(locks.list(state="held"), None) is None)
-    late.leave()
+    late._engine.leave()
 
 
 def test_a_child_that_is_interrupted_while_leaving_gives_nothing_back(locks, monkeypatch):
