@@ -93,8 +93,8 @@ def test_an_interrupt_while_a_fork_waits_for_a_store_leaves_forking_possible(url
     monkeypatch.setattr("sys.unraisablehook", lambda _: None)  # CPython reports what at-fork hooks raise
     in_child(lambda: None)
     store = locks._engine.store
-    sessions = store.sessions
-    mutex = sessions.pool._mutex if hasattr(sessions, "pool") else sessions.mutex
+    pool = store._pool if hasattr(store, "_pool") else getattr(store.sessions, "pool", None)
+    mutex = store.sessions.mutex if pool is None else pool._mutex
     inside, leave = threading.Event(), threading.Event()
 
     def busy() -> None:
