@@ -120,7 +120,7 @@ class Troubles:
 
     @contextmanager
     def noted(self, what: str) -> Iterator[None]:
-        """Note what goes wrong in the block, and go on behind it."""
+        """Note what goes wrong in the block, and go on after it."""
         try:
             yield
         except Exception as error:  # of a worker, a fault, a server, or a driver

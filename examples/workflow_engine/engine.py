@@ -5,7 +5,7 @@ Start as many as you like, on as many machines as you like, on one database:
     python examples/workflow_engine/engine.py postgresql://… --name engine-1
 
 SIGTERM drains it: it takes no more, ends what it can within 10 seconds, and gives the rest back at once.
-Whatever else ends it, others go on behind the last step that is recorded.
+Whatever else ends it, others go on after the last step that is recorded.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def timing_of(ttl: float, grace: float | None, longest: float | None, option: st
 def check_command(command: Sequence[str], usage: str) -> None:
     """Complain if there is no such program: better now than after an hour in a queue."""
     if not command:
-        raise errors.SettingsError(f"there is no command; put it behind --: {usage} -- COMMAND")
+        raise errors.SettingsError(f"there is no command; put it after --: {usage} -- COMMAND")
     if not hasattr(os, "killpg"):
         raise errors.SettingsError("that needs process groups, which this system does not have")
     program = command[0]

@@ -19,14 +19,14 @@ clients that use the locks; by default it is what went wrong, and everything of
 operations.
 
 The number at the beginning of a line is the event's id. With --after it goes on
-behind that event, and nothing is missed and nothing comes twice, also after a
+after that event, and nothing is missed and nothing comes twice, also after a
 restart of this command, of the clients or of the database.
 """
 
 EPILOG = """\
 examples:
   holdfast watch 'pull:*'                   the pulls, from now on
-  holdfast watch 'pull:*' --after 4711      go on behind the last line you saw
+  holdfast watch 'pull:*' --after 4711      go on after the last line you saw
   holdfast watch '*' --after 0 --timeout 0  everything that is kept, and no more
 """
 
@@ -40,7 +40,7 @@ WIDEST = len("handed over")
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what follows the command's name."""
     add(parser, "pattern PATTERN", "a key, or PREFIX* for all that begin so (quote it for the shell)")
-    after = "go on behind this event; 0: from the oldest that is kept (default: from now on)"
+    after = "go on after this event; 0: from the oldest that is kept (default: from now on)"
     add(parser, "--after ID", after, type=int)
     add(parser, "--timeout S", "end after this long without an event (default: never)")
     add_store(parser, json="write one JSON object a line")

@@ -169,7 +169,7 @@ class Resized:
 
 @data
 class Feed:
-    """Events in their order, and the place to go on behind."""
+    """Events in their order, and the place to go on after."""
 
     events: tuple[Event, ...]
     after: int

@@ -107,7 +107,7 @@ class Offered:
 class Claim(Request["Claimed | Beat"]):
     """Take work that is offered, with its locks, in one step.
 
-    The claims of an instance are *numbered*: a copy that comes late, behind a later one, takes nothing. The
+    The claims of an instance are *numbered*: a copy that comes late, after a later one, takes nothing. The
     attempts are ``{attempt}.0``, ``{attempt}.1`` and so on.
     """
 

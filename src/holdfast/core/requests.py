@@ -199,7 +199,7 @@ class History(Request[tuple[Event, ...]]):
 
 @data
 class Watch(Request["Feed"]):
-    """Read what happened to a key, or to all keys with a prefix, behind the event *after*.
+    """Read what happened to a key, or to all keys with a prefix, after the event *after*.
 
     Every event has its place in one order of all, which it is given when it is first read.
     """

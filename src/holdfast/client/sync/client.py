@@ -144,7 +144,7 @@ class Holdfast(ClusterMethods):
         """Yield what happens to a key, or with ``prefix*`` to all keys that begin so, as it happens.
 
         What there is to see depends on the *history* setting of the clients that use the locks; of
-        operations it is everything. *after*: go on behind the event with this `Event.id`, nothing missed and
+        operations it is everything. *after*: go on after the event with this `Event.id`, nothing missed and
         nothing twice (0: from the oldest that is kept; None: from now). *timeout*: end after this long
         without an event.
         """

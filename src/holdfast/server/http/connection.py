@@ -24,7 +24,6 @@ from holdfast.server.http.responses import CONTINUE, render, render_start
 AHEAD = 4096  # bytes of requests to come, after which we stop reading until the present one is answered
 SLOWEST = 1024  # bytes a second; reading slower than that does not count as progress
 FULL = "the server has as many connections as it may; try again later"
-SLOW = sse.goodbye("slow", "too much was waiting to be read; come back and go on behind the last event")
 
 
 # What a connection is about. Plain numbers: it takes a while to look up the members of an Enum.
@@ -305,7 +304,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _drop_slow(self) -> None:
         self._listener.dropped += 1
-        self.end_stream(SLOW)
+        self.end_stream(sse.goodbye("slow", sse.SLOW))
         self._leave()
 
     # The end.

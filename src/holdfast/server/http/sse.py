@@ -17,6 +17,7 @@ HEARTBEAT = 15.0  # seconds; proxies close what is silent for a minute
 AT_ONCE = 500  # streams that are written to before somebody else has a turn
 
 REVOKED = "your access token is not valid any more"
+SLOW = "too much was waiting to be read; come back and go on after the last event"
 
 Reason = Literal["slow", "draining", "revoked", "limit"]
 

@@ -34,7 +34,6 @@ SENT_AT_ONCE = 64 * 1024  # bytes, to all together, before somebody else has a t
 LOOK_BACK = 5.0  # seconds between looks whether the store's events end before our place
 PAUSE = Backoff(WATCH_EVERY, 2.0)
 
-SLOW = "too much was waiting to be read; come back and go on behind the last event"
 DRAINING = "the server is going away; come back with Last-Event-ID"
 
 
@@ -244,7 +243,7 @@ class EventHub:
             if self._place is not None and subscriber.after >= self._begin:
                 self._remind(subscriber)
             elif subscriber.late:
-                subscriber.dismiss("slow", SLOW)
+                subscriber.dismiss("slow", sse.SLOW)
             else:
                 try:
                     await self._read_for(subscriber)
