@@ -12,15 +12,13 @@ from holdfast.core.requests import Busy, NotHeld, Signal
 from holdfast.stores.base import micros
 from holdfast.stores.memory.lock import Hold, Lock, Post
 from holdfast.stores.memory.locks import Locks
-from holdfast.stores.memory.settlement import store_time
 from holdfast.stores.memory.state import EndedAttempt, Instance, Work
 
 
 class Works(Locks):
     """See the module. A request has the cluster's mutex, and a shard's while it is about a lock."""
 
-    def _offer(self, request: c.Offer, post: Post) -> c.Offered:
-        now = store_time(request.now)
+    def _offer(self, request: c.Offer, now: int, post: Post) -> c.Offered:
         works = self._world.works
         states, new = [], []
         offered = []
@@ -37,8 +35,7 @@ class Works(Locks):
             self._call_for(offered, now, post)
         return c.Offered(tuple(states), tuple(new))
 
-    def _claim(self, request: c.Claim, post: Post) -> c.Claimed | c.Beat:
-        now = store_time(request.now)
+    def _claim(self, request: c.Claim, now: int, post: Post) -> c.Claimed | c.Beat:
         with self._world.cluster_mutex:
             instance = self._world.instances.get(request.id)
             if instance is None or instance.seen_at(now) != "alive":
@@ -97,9 +94,8 @@ class Works(Locks):
         return c.Claimed(tuple(taken), again_in)
 
     def _assign(
-        self, request: c.Assign, post: Post
+        self, request: c.Assign, now: int, post: Post
     ) -> c.Assigned | Busy | NotHeld | c.Full | c.NotDue | c.Ended | c.Beat:
-        now = store_time(request.now)
         key = request.key
         with self._world.cluster_mutex:
             instance = self._world.instances.get(request.id)
@@ -148,8 +144,7 @@ class Works(Locks):
                 return ended.answer()
             return NotHeld("already") if lock is not None and lock.last == request.attempt else None
 
-    def _finish(self, request: c.Finish, post: Post) -> c.Finished | NotHeld:
-        now = store_time(request.now)
+    def _finish(self, request: c.Finish, now: int, post: Post) -> c.Finished | NotHeld:
         with self._world.cluster_mutex:
             work = self._world.works.get(request.key)
             named = (
@@ -172,8 +167,7 @@ class Works(Locks):
             self._call_for([work], now, post)
             return c.Finished(work.state, successor or None)
 
-    def _forget(self, request: c.Forget, post: Post) -> c.Ended | Busy | None:
-        now = store_time(request.now)
+    def _forget(self, request: c.Forget, now: int, post: Post) -> c.Ended | Busy | None:
         with self._world.cluster_mutex:
             work = self._world.works.get(request.key)
             if work is None:
