@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core import cluster as c
-from holdfast.core.events import Event, EventKind, is_kept
+from holdfast.core.events import EventKind
 from holdfast.stores.base import micros
 from holdfast.stores.memory.lock import Post
 from holdfast.stores.memory.state import Instance
@@ -73,17 +73,11 @@ class Instances(Works):
             self._note(each, "died", now)
 
     def _note(self, instance: Instance, kind: EventKind, now: int) -> None:
-        if not is_kept(kind, self._level):
-            return
         key = c.instance_key(instance.request.id)
         shard = self._world.shard(key)
         with shard.mutex:
-            events = shard.history.setdefault(key, [])
-            number = events[-1].number + 1 if events else 1
-            if lock := shard.locks.get(key):  # it is a key like any other
-                number = lock.events = lock.events + 1
-            events.append(Event(key, number, kind, now / 1e6, 0, instance.request.name))
-            shard.unplaced.add(key)
+            lock = shard.locks.get(key) or shard.unseen_lock(key, 0)  # it is a key like any other
+            self._record(shard, lock, kind, now, owner=instance.request.name, token=0)
 
     def _view(self, instance: Instance, now: int) -> c.InstanceView:
         request = instance.request

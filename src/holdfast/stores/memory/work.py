@@ -174,12 +174,10 @@ class Works(Locks):
                 return None
             if work.state == "assigned":
                 self._look_at(work, now, post)
-                if work.state == "assigned":
-                    shard = self._world.shard(work.key)
-                    with shard.mutex:
-                        return busy(shard.locks[work.key], now)
             shard = self._world.shard(work.key)
             with shard.mutex:
+                if work.state == "assigned":
+                    return busy(shard.locks[work.key], now)
                 lock = shard.locks.get(work.key) or shard.unseen_lock(work.key, self._world.floor)
                 self._record(shard, lock, "forgotten", now, owner=None, token=work.token, by=request.by)
             del self._world.works[request.key]
