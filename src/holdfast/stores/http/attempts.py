@@ -67,7 +67,8 @@ class Attempts:
         elif kind is c.Claim:
             self._claimed(request, answer)
         elif kind in (c.Join, c.Heartbeat):
-            self._moved(request)
+            if wanting := self._wanting.get(request.id):
+                self._wanting[request.id] = replace(wanting, to=_asker(request))
         elif kind is c.Leave:
             self._wanting.pop(request.id, None)
 
@@ -104,11 +105,6 @@ class Attempts:
     def _wake(self, id: str) -> list[r.Signal]:
         wanting = self._wanting.get(id)
         return [r.Signal("work", type, id, to=wanting.to) for type in wanting.types] if wanting else []
-
-    def _moved(self, request: c.Join | c.Heartbeat) -> None:
-        """Take note of where an instance is now, if it waits for work."""
-        if wanting := self._wanting.get(request.id):
-            self._wanting[request.id] = replace(wanting, to=_asker(request))
 
     def _claimed(self, request: c.Claim, answer: Any) -> None:
         if type(answer) is not c.Claimed:  # it is not alive, or takes no more

@@ -58,7 +58,7 @@ class Works(Locks):
                 lock = shard.locks.get(work.key)
                 if work.claim == request.number and lock is not None and lock.has_hold(work.attempt, now):
                     found.append(assignment(work, lock.holds[work.attempt], now))
-        return tuple(sorted(found, key=lambda each: _place(each.attempt)))
+        return tuple(sorted(found, key=lambda each: int(each.attempt.rpartition(".")[2])))
 
     def _take(self, instance: Instance, request: c.Claim, now: int, post: Post) -> c.Claimed:
         capacity = instance.request.capacity
@@ -291,10 +291,6 @@ class Works(Locks):
         waiting.sort(key=lambda each: (each.asked_at, each.request.id))
         for each in waiting[:count]:
             post.append((each.client.instance, Signal("work", type, each.request.id)))
-
-
-def _place(attempt: str) -> int:
-    return int(attempt.rpartition(".")[2])
 
 
 def assignment(work: Work, hold: Hold, now: int) -> c.Assigned:
