@@ -249,7 +249,12 @@ CLUSTER_MUTANTS = (
         "databases: a heartbeat brings back the dead",
         "Cluster",
         SQL_INSTANCES,
-        (("    if who.seen() not in LIVING:\n", "    if who.state not in LIVING:\n"),),
+        (
+            (
+                "    if who.seen() in LIVING:\n        who.expires_at = max(",
+                "    if who.state in LIVING:\n        who.expires_at = max(",
+            ),
+        ),
         f"{SQLITE_SUITE}::test_a_heartbeat_at_the_end_is_too_late",
     ),
     Mutant(
@@ -258,8 +263,8 @@ CLUSTER_MUTANTS = (
         SQL_INSTANCES,
         (
             (
-                "who.expires_at = max(who.expires_at, who.now + micros(ttl))",
-                "who.expires_at = who.now + micros(ttl)",
+                "who.expires_at = max(who.expires_at, who.now + micros(request.ttl))",
+                "who.expires_at = who.now + micros(request.ttl)",
             ),
         ),
         f"{SQLITE_SUITE}::test_a_heartbeat_never_moves_the_end_back",

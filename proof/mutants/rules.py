@@ -396,7 +396,7 @@ RULES_MUTANTS_ON_SERVERS = (
         "servers: tables of another store will do",
         "store rules, P4",
         WITHIN,
-        (("not rows or rows[0][0] != home.store_id()", "not home.store_id()"),),
+        (("not rows or rows[0][0] != home.sessions.store_id()", "not home.sessions.store_id()"),),
         RULES.format("tables_of_another_store_are_refused"),
     ),
     Mutant(

@@ -16,11 +16,11 @@ EARLY = 300_000  # microseconds
 class TakesOverEarly(MemoryStore):
     """Its clock goes wrong when somebody else asks: a client's, say."""
 
-    def _acquire(self, request: Acquire, post: Post) -> Any:
+    def _acquire(self, request: Acquire, now: int, post: Post) -> Any:
         lock = self._world.shard(request.key).locks.get(request.key)
         if lock is not None and lock.owner != request.owner:
-            request = replace(request, now=(request.now or 0.0) + EARLY / 1e6)
-        return super()._acquire(request, post)
+            now += EARLY
+        return super()._acquire(request, now, post)
 
 
 class RenewsWhatIsOver(MemoryStore):
@@ -43,11 +43,11 @@ class RenewsByKey(MemoryStore):
 class ReleasesByKey(MemoryStore):
     """Whoever releases, the lease that there is is released."""
 
-    def _release(self, request: Release, post: Post) -> Any:
+    def _release(self, request: Release, now: int, post: Post) -> Any:
         lock = self._world.shard(request.key).locks.get(request.key)
         for attempt, hold in lock.holds.items() if lock is not None else ():
             request = replace(request, attempt=attempt, token=hold.token)
-        return super()._release(request, post)
+        return super()._release(request, now, post)
 
 
 class ForgetsWhoHasEnded(MemoryStore):
@@ -75,8 +75,8 @@ class KeepsItsToken(MemoryStore):
 class LosesGrants(MemoryStore):
     """It answers, and then does not remember: as after a crash without a sync."""
 
-    def _acquire(self, request: Acquire, post: Post) -> Any:
-        answer = super()._acquire(request, post)
+    def _acquire(self, request: Acquire, now: int, post: Post) -> Any:
+        answer = super()._acquire(request, now, post)
         lock = self._world.shard(request.key).locks[request.key]
         if lock.token % 7 == 0:
             lock.holds.pop(request.attempt, None)
@@ -86,11 +86,11 @@ class LosesGrants(MemoryStore):
 class EntersAsAnybody(MemoryStore):
     """It does not look who the owner is when a lock is entered again."""
 
-    def _acquire(self, request: Acquire, post: Post) -> Any:
+    def _acquire(self, request: Acquire, now: int, post: Post) -> Any:
         lock = self._world.shard(request.key).locks.get(request.key)
         if lock is not None and lock.holds and not request.wait:
             request = replace(request, owner=lock.owner or request.owner)
-        return super()._acquire(request, post)
+        return super()._acquire(request, now, post)
 
 
 FLAWED = (

@@ -25,11 +25,11 @@ _let_go: Callable[..., Any] = MemoryStore._let_go
 _seen_at: Callable[..., Any] = Instance.seen_at
 
 
-def claim_whatever_the_number(self: Any, request: c.Claim, post: Any) -> Any:
+def claim_whatever_the_number(self: Any, request: c.Claim, now: int, post: Any) -> Any:
     """A late copy of a claim claims."""
     if instance := self._world.instances.get(request.id):
         instance.claims = 0
-    return _claim(self, request, post)
+    return _claim(self, request, now, post)
 
 
 def take_beyond_capacity(self: Any, instance: Instance, request: c.Claim, now: int, post: Any) -> Any:

@@ -43,6 +43,11 @@ READS = frozenset(
 YES = {**dict.fromkeys(("on", "yes", "true", "1"), True), **dict.fromkeys(("off", "no", "false", "0"), False)}
 
 
+def yes_or_no(text: str) -> bool:
+    """Return what such an option says; raise `KeyError` if that is neither."""
+    return YES[text.lower()]
+
+
 @data
 class StoreOptions:
     """What a client tells the store it opens."""

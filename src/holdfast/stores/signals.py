@@ -7,8 +7,8 @@ import socket
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import cast
 
 from holdfast.core.requests import Signal, SignalKind
@@ -69,6 +69,7 @@ class SignalThread(Signals):
     """A listener in a thread of its own, which tries again whenever it fails."""
 
     failures: tuple[type[Exception], ...]  # that are to be expected
+    _can_listen = True  # there is something to listen to
 
     def _start(self, instance: str = "") -> None:
         self.instance = instance
@@ -80,7 +81,7 @@ class SignalThread(Signals):
 
     def be_reachable(self) -> None:
         """Have the listener running, and listening."""
-        if self._ready.is_set() or self._listener is None or not self._can_listen():
+        if self._ready.is_set() or self._listener is None or not self._can_listen:
             return
         with self._mutex:
             ready = self._ready
@@ -114,17 +115,8 @@ class SignalThread(Signals):
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=1.0)
 
-    def _can_listen(self) -> bool:
-        """Tell whether there is anything to listen to."""
-        return True
-
-    @abstractmethod
     def _listen_once(self, stop: threading.Event, ready: threading.Event) -> None:
         """Listen until told to stop; say so when we are *ready*."""
-
-    @contextmanager
-    def _waiting_for(self, stop: threading.Event) -> Iterator[socket.socket]:
-        """Give a socket that is readable once we are told to stop, to be waited for beside another one."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             with self._mutex:
@@ -132,7 +124,11 @@ class SignalThread(Signals):
                     ours.close()
                 else:
                     self._waker = ours
-            yield theirs
+            self._listen_beside(theirs, ready)
+
+    def _listen_beside(self, stopped: socket.socket, ready: threading.Event) -> None:
+        """Listen, and beside that wait for a socket that is readable once we are told to stop."""
+        raise NotImplementedError
 
     def _interrupt(self) -> None:
         """Have the thread see that it is to stop, whatever it waits for."""

@@ -12,22 +12,10 @@ import threading
 from typing import Any
 
 from holdfast.clock import boot_time
-from holdfast.core.cluster import Assign, Assigned, Claim, Claimed, Finish, Heartbeat, Join, Leave
+from holdfast.core import cluster as c
+from holdfast.core import requests as r
 from holdfast.core.data import data, replace
-from holdfast.core.requests import (
-    Acquire,
-    Downgrade,
-    Granted,
-    Queued,
-    Refused,
-    Release,
-    Renew,
-    Renewed,
-    Signal,
-    Withdraw,
-)
 
-OVER = (Release, Downgrade)  # unless they are refused, or leave a lease
 FIRST_LOOK = 1000  # entries, before those that are over are looked for
 
 
@@ -64,27 +52,31 @@ class Attempts:
     def note(self, request: Any, answer: Any) -> None:
         """Take note of what became of a request."""
         kind = type(request)
-        if kind in (Acquire, Assign) and type(answer) in (Granted, Assigned):
+        if kind in (r.Acquire, c.Assign) and type(answer) in (r.Granted, c.Assigned):
             self._add(request.key, request.attempt, _held(request))
-        elif kind is Acquire and type(answer) is Queued:
+        elif kind is r.Acquire and type(answer) is r.Queued:
             entry = Entry(True, boot_time() + request.patience, _asker(request))
             self._add(request.key, request.attempt, entry)
-        elif kind in (Acquire, Withdraw, Finish) or (kind in OVER and type(answer) not in (Refused, Granted)):
+        elif kind in (r.Acquire, r.Withdraw, c.Finish):
             self.forget(request)
-        elif kind is Renew:
+        elif kind in (r.Release, r.Downgrade):
+            if type(answer) not in (r.Refused, r.Granted):  # otherwise a lease is left
+                self.forget(request)
+        elif kind is r.Renew:
             self._renewed(request, answer)
-        elif kind is Claim:
+        elif kind is c.Claim:
             self._claimed(request, answer)
-        elif kind in (Join, Heartbeat):
-            self._moved(request)
-        elif kind is Leave:
+        elif kind in (c.Join, c.Heartbeat):
+            if wanting := self._wanting.get(request.id):
+                self._wanting[request.id] = replace(wanting, to=_asker(request))
+        elif kind is c.Leave:
             self._wanting.pop(request.id, None)
 
     def forget(self, request: Any) -> None:
         """Take note that the attempt of a request is over."""
         self._entries.pop((request.key, request.attempt), None)
 
-    def signals_for(self, signal: Signal) -> list[Signal]:
+    def signals_for(self, signal: r.Signal) -> list[r.Signal]:
         """Return a signal as it is for each who is concerned."""
         if signal.kind == "over":  # told once for all of ours that wait for the operation
             found = {entry.to for (key, _), entry in self._entries.copy().items() if key == signal.key}
@@ -95,32 +87,27 @@ class Attempts:
         entry = self._entries.get((signal.key, signal.attempt))
         return [replace(signal, to=entry.to)] if entry is not None and entry.to else [signal]
 
-    def missed(self) -> list[Signal]:
+    def missed(self) -> list[r.Signal]:
         """Return the signals that anybody may have missed."""
         signals = [
-            Signal("granted" if entry.waits else "lost", key, attempt, to=entry.to)
+            r.Signal("granted" if entry.waits else "lost", key, attempt, to=entry.to)
             for (key, attempt), entry in self._entries.copy().items()
         ]
         return signals + [signal for id in self._wanting.copy() for signal in self._wake(id)]
 
-    def waiting(self, request: Any) -> list[Signal]:
+    def waiting(self, request: Any) -> list[r.Signal]:
         """Return the signals that wake what a request has left waiting: its attempt, or its instance."""
-        if type(request) is not Acquire:
+        if type(request) is not r.Acquire:
             return self._wake(request.id)
         entry = self._entries.get((request.key, request.attempt))
-        return [Signal("granted", request.key, request.attempt)] if entry is not None and entry.waits else []
+        return [r.Signal("granted", request.key, request.attempt)] if entry and entry.waits else []
 
-    def _wake(self, id: str) -> list[Signal]:
+    def _wake(self, id: str) -> list[r.Signal]:
         wanting = self._wanting.get(id)
-        return [] if wanting is None else [Signal("work", type, id, to=wanting.to) for type in wanting.types]
+        return [r.Signal("work", type, id, to=wanting.to) for type in wanting.types] if wanting else []
 
-    def _moved(self, request: Join | Heartbeat) -> None:
-        """Take note of where an instance is now, if it waits for work."""
-        if wanting := self._wanting.get(request.id):
-            self._wanting[request.id] = replace(wanting, to=_asker(request))
-
-    def _claimed(self, request: Claim, answer: Any) -> None:
-        if type(answer) is not Claimed:  # it is not alive, or takes no more
+    def _claimed(self, request: c.Claim, answer: Any) -> None:
+        if type(answer) is not c.Claimed:  # it is not alive, or takes no more
             self._wanting.pop(request.id, None)
             return
         for work in answer.works:
@@ -138,7 +125,7 @@ class Attempts:
         if len(self._entries) >= self._look_at:
             self._drop_what_is_over()
 
-    def _renewed(self, request: Renew, answer: Renewed) -> None:
+    def _renewed(self, request: r.Renew, answer: r.Renewed) -> None:
         now = boot_time()
         for lease, said in zip(request.leases, answer.leases, strict=True):
             if said.outcome == "lost":
@@ -167,9 +154,9 @@ class Attempts:
             self._look_at = max(FIRST_LOOK, 2 * len(self._entries))
 
 
-def _held(request: Acquire | Claim | Assign) -> Entry:
+def _held(request: r.Acquire | c.Claim | c.Assign) -> Entry:
     return Entry(False, boot_time() + request.ttl, _asker(request))
 
 
-def _asker(request: Acquire | Join | Heartbeat | Claim | Assign) -> str:
+def _asker(request: r.Acquire | c.Join | c.Heartbeat | c.Claim | c.Assign) -> str:
     return request.client.instance.partition("/")[2]

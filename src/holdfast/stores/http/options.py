@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from holdfast.core.data import data
 from holdfast.errors import SettingsError
-from holdfast.stores.base import YES
+from holdfast.stores.base import yes_or_no
 
 _TLS_ONLY = ("ca", "cert", "key")
 
@@ -141,10 +141,6 @@ def _size(text: str) -> int:
     return value
 
 
-def _flag(text: str) -> bool:
-    return YES[text.lower()]
-
-
 def _file(text: str) -> str:
     if not text:
         raise ValueError(text)
@@ -154,12 +150,12 @@ def _file(text: str) -> str:
 _READ = {
     **dict.fromkeys(("timeout", "connect_timeout"), _seconds),
     "pool_size": _size,
-    **dict.fromkeys(("signals", "repeats", "insecure"), _flag),
+    **dict.fromkeys(("signals", "repeats", "insecure"), yes_or_no),
     **dict.fromkeys(("ca", "cert", "key", "token_file"), _file),
 }
 _WANTED = {
     _seconds: "it must be a number of seconds",
     _size: "it must be a whole number from 1 to 1000",
-    _flag: "it must be true or false",
+    yes_or_no: "it must be true or false",
     _file: "it must be the name of a file",
 }

@@ -75,11 +75,6 @@ class SignalStream(SignalThread):
         else:
             super()._tell(error)
 
-    def _listen_once(self, stop: threading.Event, ready: threading.Event) -> None:
-        """Listen until told to stop."""
-        with self._waiting_for(stop) as stopped:
-            self._listen_beside(stopped, ready)
-
     def _listen_beside(self, stopped: socket.socket, ready: threading.Event) -> None:
         line, reply = self._begin()
         try:

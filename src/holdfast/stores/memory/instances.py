@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from holdfast.core import cluster as c
-from holdfast.core.events import Event, EventKind, is_kept
+from holdfast.core.events import EventKind
 from holdfast.stores.base import micros
 from holdfast.stores.memory.lock import Post
-from holdfast.stores.memory.settlement import store_time
 from holdfast.stores.memory.state import Instance
 from holdfast.stores.memory.work import Works
 
@@ -16,8 +15,7 @@ MOST_DECLARED = 100
 class Instances(Works):
     """See the module. Each request has the cluster to itself."""
 
-    def _join(self, request: c.Join, post: Post) -> c.Beat:
-        now = store_time(request.now)
+    def _join(self, request: c.Join, now: int, post: Post) -> c.Beat:
         with self._world.cluster_mutex:
             if request.id in self._world.instances:  # its answer was lost
                 return self._beat(c.Heartbeat(request.id, request.client, request.ttl), now)
@@ -25,13 +23,11 @@ class Instances(Works):
             self._note(instance, "joined", now)
             return self._seen(instance, now)
 
-    def _heartbeat(self, request: c.Heartbeat, post: Post) -> c.Beat:
-        now = store_time(request.now)
+    def _heartbeat(self, request: c.Heartbeat, now: int, post: Post) -> c.Beat:
         with self._world.cluster_mutex:
             return self._beat(request, now)
 
-    def _leave(self, request: c.Leave, post: Post) -> c.Beat:
-        now = store_time(request.now)
+    def _leave(self, request: c.Leave, now: int, post: Post) -> c.Beat:
         with self._world.cluster_mutex:
             instance = self._world.instances.get(request.id)
             if instance is not None:
@@ -45,8 +41,7 @@ class Instances(Works):
                 self._call_for(returned, now, post)  # and not itself
             return self._seen(instance, now)
 
-    def _list_instances(self, request: c.ListInstances, post: Post) -> c.InstancePage:
-        now = store_time(request.now)
+    def _list_instances(self, request: c.ListInstances, now: int, post: Post) -> c.InstancePage:
         with self._world.cluster_mutex:
             found = [
                 self._view(instance, now)
@@ -78,17 +73,11 @@ class Instances(Works):
             self._note(each, "died", now)
 
     def _note(self, instance: Instance, kind: EventKind, now: int) -> None:
-        if not is_kept(kind, self._level):
-            return
         key = c.instance_key(instance.request.id)
         shard = self._world.shard(key)
         with shard.mutex:
-            events = shard.history.setdefault(key, [])
-            number = events[-1].number + 1 if events else 1
-            if lock := shard.locks.get(key):  # it is a key like any other
-                number = lock.events = lock.events + 1
-            events.append(Event(key, number, kind, now / 1e6, 0, instance.request.name))
-            shard.unplaced.add(key)
+            lock = shard.locks.get(key) or shard.unseen_lock(key, 0)  # it is a key like any other
+            self._record(shard, lock, kind, now, owner=instance.request.name, token=0)
 
     def _view(self, instance: Instance, now: int) -> c.InstanceView:
         request = instance.request

@@ -8,7 +8,7 @@ from holdfast.core import requests as r
 from holdfast.core.data import replace
 from holdfast.stores.base import micros
 from holdfast.stores.memory.lock import Hold, Lock, Post, Ticket
-from holdfast.stores.memory.settlement import Settlement, store_time
+from holdfast.stores.memory.settlement import Settlement
 from holdfast.stores.memory.state import EndedAttempt, Shard
 
 Granting = r.Granted | r.Queued | r.Busy | r.TooManyHolds | r.NotHeld | r.Refused
@@ -18,8 +18,7 @@ Answer = Granting | r.Done | r.Failed | r.Deadlocked
 class Locks(Settlement):
     """See the module. A request has the mutex of its shard, but not while it looks for circles."""
 
-    def _acquire(self, request: r.Acquire, post: Post) -> Answer:
-        now = store_time(request.now)
+    def _acquire(self, request: r.Acquire, now: int, post: Post) -> Answer:
         key, attempt, terms = request.key, request.attempt, request.terms
         shard = self._world.shard(key)
         with shard.mutex:
@@ -103,8 +102,7 @@ class Locks(Settlement):
         self._forget_ticket(shard, lock, request.attempt, now, post)
         return lock.granted(hold, now)
 
-    def _release(self, request: r.Release, post: Post) -> r.Released | r.NotHeld | r.Refused:
-        now = store_time(request.now)
+    def _release(self, request: r.Release, now: int, post: Post) -> r.Released | r.NotHeld | r.Refused:
         key, attempt = request.key, request.attempt
         shard = self._world.shard(key)
         with shard.mutex:
@@ -154,8 +152,7 @@ class Locks(Settlement):
         told = self._fail(shard, lock, hold, error, now, post)
         return r.Released(0, self._serve_sooner(shard, lock, watched, now, post), told)
 
-    def _withdraw(self, request: r.Withdraw, post: Post) -> r.Withdrawn | r.NotHeld:
-        now = store_time(request.now)
+    def _withdraw(self, request: r.Withdraw, now: int, post: Post) -> r.Withdrawn | r.NotHeld:
         key, attempt = request.key, request.attempt
         shard = self._world.shard(key)
         with shard.mutex:
@@ -186,8 +183,7 @@ class Locks(Settlement):
                 self._fail(shard, lock, hold, "withdrawn", now, post)
         return self._serve_sooner(shard, lock, watched, now, post)
 
-    def _break(self, request: r.Break, post: Post) -> r.Broken | r.NotHeld:
-        now = store_time(request.now)
+    def _break(self, request: r.Break, now: int, post: Post) -> r.Broken | r.NotHeld:
         by, reason = request.by, request.reason
         shard = self._world.shard(request.key)
         with shard.mutex:
@@ -244,8 +240,7 @@ class Locks(Settlement):
         """Serve the queue, now that what its head *watched* may end sooner."""
         return self._serve(shard, lock, now, post, changed=lock.head_watches() < watched)
 
-    def _downgrade(self, request: r.Downgrade, post: Post) -> r.Granted | r.NotHeld | r.Refused:
-        now = store_time(request.now)
+    def _downgrade(self, request: r.Downgrade, now: int, post: Post) -> r.Granted | r.NotHeld | r.Refused:
         key, attempt = request.key, request.attempt
         shard = self._world.shard(key)
         with shard.mutex:
@@ -263,8 +258,7 @@ class Locks(Settlement):
                 self._serve(shard, lock, now, post)
             return lock.granted(hold, now)
 
-    def _resize(self, request: r.Resize, post: Post) -> r.Resized:
-        now = store_time(request.now)
+    def _resize(self, request: r.Resize, now: int, post: Post) -> r.Resized:
         key, permits = request.key, request.permits
         shard = self._world.shard(key)
         with shard.mutex:
@@ -283,8 +277,7 @@ class Locks(Settlement):
             self._serve(shard, lock, now, post, changed=next(iter(lock.tickets), None) != head)
             return r.Resized(permits, before)
 
-    def _renew(self, request: r.Renew, post: Post) -> r.Renewed:
-        now = store_time(request.now)
+    def _renew(self, request: r.Renew, now: int, post: Post) -> r.Renewed:
         # First all that are alive, then what became of the others: settling their keys depends on the first.
         alive = [self._renew_alive(lease, now) for lease in request.leases]
         return r.Renewed(

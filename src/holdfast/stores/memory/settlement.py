@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
-from holdfast.clock import boot_time
 from holdfast.core.deadlocks import Deadlock, Held, KeyState, Waiting, find
 from holdfast.core.events import Event, EventKind, HistoryLevel, is_kept
 from holdfast.core.family import LARGEST_ERROR, MOST_FAILURES, Failure
@@ -13,14 +11,6 @@ from holdfast.core.requests import Acquire, Deadlocked, Done, Failed, Holder, No
 from holdfast.stores.base import micros
 from holdfast.stores.memory.lock import Hold, Lock, Post, Ticket
 from holdfast.stores.memory.state import EndedAttempt, Shard, World, has_ended
-
-# Epoch time that neither steps nor stands still in suspend: tokens and leases need no more than that.
-_EPOCH = micros(time.time() - boot_time())
-
-
-def store_time(given: float | None) -> int:
-    """Return the instant a request is about, in microseconds: now, unless it says another."""
-    return micros(boot_time()) + _EPOCH if given is None else micros(given)
 
 
 class Settlement:
@@ -198,8 +188,7 @@ class Settlement:
             post.append((ticket.client.instance, Signal("granted", key, attempt)))
             self._forget_ticket(shard, lock, attempt, now, post)
 
-    def _sweep(self, request: Sweep, post: Post) -> Swept:
-        now = store_time(request.now)
+    def _sweep(self, request: Sweep, now: int, post: Post) -> Swept:
         limit = request.limit
         idle_since = now - micros(request.idle)
         expired = tickets = locks = ended = 0

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from holdfast.clock import boot_time
 from holdfast.core import cluster as c
 from holdfast.core import requests as r
 from holdfast.core.access import AccessToken, GrantAccess, ListAccess, RevokeAccess
@@ -20,7 +22,6 @@ from holdfast.errors import SettingsError
 from holdfast.stores.base import Awaits, Listener, StoreOptions, Traits, micros, one_by_one
 from holdfast.stores.memory.instances import Instances
 from holdfast.stores.memory.lock import Post
-from holdfast.stores.memory.settlement import store_time
 from holdfast.stores.memory.state import World, has_ended
 from holdfast.stores.memory.views import Views
 
@@ -29,6 +30,9 @@ A = TypeVar("A")
 # By process as well: a forked child must not join a world whose mutexes may be held by the parent's threads.
 _shared: weakref.WeakValueDictionary[tuple[int, str], World] = weakref.WeakValueDictionary()
 _shared_mutex = threading.Lock()
+
+# Epoch time that neither steps nor stands still in suspend: tokens and leases need no more than that.
+_EPOCH = micros(time.time() - boot_time())
 
 
 def from_url(url: str, options: StoreOptions) -> MemoryStore:
@@ -97,7 +101,9 @@ class MemoryStore(Instances, Views):
     def execute(self, request: r.Request[A]) -> A:
         """Answer *request*, then signal whoever is concerned."""
         post: Post = []
-        answer: A = self._answer[type(request)](request, post)
+        given: float | None = getattr(request, "now", None)
+        now = micros(boot_time()) + _EPOCH if given is None else micros(given)
+        answer: A = self._answer[type(request)](request, now, post)
         for address, signal in post:
             home, told = r.addressed(address, signal)
             if listener := self._world.listeners.get(home):
@@ -140,19 +146,17 @@ class MemoryStore(Instances, Views):
 
     # Access tokens.
 
-    def _grant_access(self, request: GrantAccess, post: Post) -> AccessToken:
-        now = store_time(request.now)
+    def _grant_access(self, request: GrantAccess, now: int, post: Post) -> AccessToken:
         end = None if request.ttl is None else (now + micros(request.ttl)) / 1e6
         token = AccessToken(request.id, request.name, request.digest, request.rights, now / 1e6, end)
         with self._world.access_mutex:
             return self._world.access.setdefault(request.id, token)
 
-    def _revoke_access(self, request: RevokeAccess, post: Post) -> AccessToken | None:
+    def _revoke_access(self, request: RevokeAccess, now: int, post: Post) -> AccessToken | None:
         with self._world.access_mutex:
             return self._world.access.pop(request.id, None)
 
-    def _list_access(self, request: ListAccess, post: Post) -> tuple[AccessToken, ...]:
-        now = store_time(request.now)
+    def _list_access(self, request: ListAccess, now: int, post: Post) -> tuple[AccessToken, ...]:
         with self._world.access_mutex:
             return tuple(
                 token for _, token in sorted(self._world.access.items()) if not has_ended(token, now)

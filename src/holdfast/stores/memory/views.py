@@ -13,7 +13,7 @@ from holdfast.core.events import Event
 from holdfast.core.requests import Feed, History, Inspect, List, LockView, Page, Watch
 from holdfast.stores.base import WAITERS_SHOWN
 from holdfast.stores.memory.lock import Lock, Post
-from holdfast.stores.memory.settlement import Settlement, store_time
+from holdfast.stores.memory.settlement import Settlement
 
 AT_ONCE = 1000  # events that one request looks at
 
@@ -21,8 +21,7 @@ AT_ONCE = 1000  # events that one request looks at
 class Views(Settlement):
     """See the module."""
 
-    def _inspect(self, request: Inspect, post: Post) -> LockView | None:
-        now = store_time(request.now)
+    def _inspect(self, request: Inspect, now: int, post: Post) -> LockView | None:
         shard = self._world.shard(request.key)
         with shard.mutex:
             lock = shard.locks.get(request.key)
@@ -34,14 +33,13 @@ class Views(Settlement):
                 holders=tuple(lock.holders(now)[:WAITERS_SHOWN]),
             )
 
-    def _history(self, request: History, post: Post) -> tuple[Event, ...]:
+    def _history(self, request: History, now: int, post: Post) -> tuple[Event, ...]:
         shard = self._world.shard(request.key)
         with shard.mutex:
             events = shard.history.get(request.key, [])
             return tuple(events[max(len(events) - request.limit, 0) :])
 
-    def _list(self, request: List, post: Post) -> Page:
-        now = store_time(request.now)
+    def _list(self, request: List, now: int, post: Post) -> Page:
         type_prefix = keys.type_prefix(request.type) if request.type is not None else ""
         found: list[LockView] = []
         for shard in self._world.shards:
@@ -59,12 +57,12 @@ class Views(Settlement):
         page = found[: request.limit]
         return Page(tuple(page), page[-1].key if len(found) > len(page) and page else None)
 
-    def _inspect_work(self, request: c.InspectWork, post: Post) -> c.WorkView | None:
+    def _inspect_work(self, request: c.InspectWork, now: int, post: Post) -> c.WorkView | None:
         with self._world.cluster_mutex:
             work = self._world.works.get(request.key)
             return None if work is None else work.view()
 
-    def _list_work(self, request: c.ListWork, post: Post) -> c.WorkPage:
+    def _list_work(self, request: c.ListWork, now: int, post: Post) -> c.WorkPage:
         with self._world.cluster_mutex:
             found = [
                 work.view()
@@ -77,8 +75,7 @@ class Views(Settlement):
         page = tuple(found[: request.limit])
         return c.WorkPage(page, page[-1].key if len(found) > len(page) and page else None)
 
-    def _count_work(self, request: c.CountWork, post: Post) -> tuple[c.WorkCount, ...]:
-        now = store_time(request.now)
+    def _count_work(self, request: c.CountWork, now: int, post: Post) -> tuple[c.WorkCount, ...]:
         with self._world.cluster_mutex:
             open_work = [work for work in self._world.works.values() if work.state != "completed"]
         counts = []
@@ -90,7 +87,7 @@ class Views(Settlement):
             counts.append(c.WorkCount(type, states["offered"], states["assigned"], states["failed"], waiting))
         return tuple(counts)
 
-    def _watch(self, request: Watch, post: Post) -> Feed:
+    def _watch(self, request: Watch, now: int, post: Post) -> Feed:
         world = self._world
         with world.feed_mutex:
             self._place_events()

@@ -12,15 +12,13 @@ from holdfast.core.requests import Busy, NotHeld, Signal
 from holdfast.stores.base import micros
 from holdfast.stores.memory.lock import Hold, Lock, Post
 from holdfast.stores.memory.locks import Locks
-from holdfast.stores.memory.settlement import store_time
 from holdfast.stores.memory.state import EndedAttempt, Instance, Work
 
 
 class Works(Locks):
     """See the module. A request has the cluster's mutex, and a shard's while it is about a lock."""
 
-    def _offer(self, request: c.Offer, post: Post) -> c.Offered:
-        now = store_time(request.now)
+    def _offer(self, request: c.Offer, now: int, post: Post) -> c.Offered:
         works = self._world.works
         states, new = [], []
         offered = []
@@ -37,8 +35,7 @@ class Works(Locks):
             self._call_for(offered, now, post)
         return c.Offered(tuple(states), tuple(new))
 
-    def _claim(self, request: c.Claim, post: Post) -> c.Claimed | c.Beat:
-        now = store_time(request.now)
+    def _claim(self, request: c.Claim, now: int, post: Post) -> c.Claimed | c.Beat:
         with self._world.cluster_mutex:
             instance = self._world.instances.get(request.id)
             if instance is None or instance.seen_at(now) != "alive":
@@ -61,7 +58,7 @@ class Works(Locks):
                 lock = shard.locks.get(work.key)
                 if work.claim == request.number and lock is not None and lock.has_hold(work.attempt, now):
                     found.append(assignment(work, lock.holds[work.attempt], now))
-        return tuple(sorted(found, key=lambda each: _place(each.attempt)))
+        return tuple(sorted(found, key=lambda each: int(each.attempt.rpartition(".")[2])))
 
     def _take(self, instance: Instance, request: c.Claim, now: int, post: Post) -> c.Claimed:
         capacity = instance.request.capacity
@@ -97,9 +94,8 @@ class Works(Locks):
         return c.Claimed(tuple(taken), again_in)
 
     def _assign(
-        self, request: c.Assign, post: Post
+        self, request: c.Assign, now: int, post: Post
     ) -> c.Assigned | Busy | NotHeld | c.Full | c.NotDue | c.Ended | c.Beat:
-        now = store_time(request.now)
         key = request.key
         with self._world.cluster_mutex:
             instance = self._world.instances.get(request.id)
@@ -148,8 +144,7 @@ class Works(Locks):
                 return ended.answer()
             return NotHeld("already") if lock is not None and lock.last == request.attempt else None
 
-    def _finish(self, request: c.Finish, post: Post) -> c.Finished | NotHeld:
-        now = store_time(request.now)
+    def _finish(self, request: c.Finish, now: int, post: Post) -> c.Finished | NotHeld:
         with self._world.cluster_mutex:
             work = self._world.works.get(request.key)
             named = (
@@ -172,20 +167,17 @@ class Works(Locks):
             self._call_for([work], now, post)
             return c.Finished(work.state, successor or None)
 
-    def _forget(self, request: c.Forget, post: Post) -> c.Ended | Busy | None:
-        now = store_time(request.now)
+    def _forget(self, request: c.Forget, now: int, post: Post) -> c.Ended | Busy | None:
         with self._world.cluster_mutex:
             work = self._world.works.get(request.key)
             if work is None:
                 return None
             if work.state == "assigned":
                 self._look_at(work, now, post)
-                if work.state == "assigned":
-                    shard = self._world.shard(work.key)
-                    with shard.mutex:
-                        return busy(shard.locks[work.key], now)
             shard = self._world.shard(work.key)
             with shard.mutex:
+                if work.state == "assigned":
+                    return busy(shard.locks[work.key], now)
                 lock = shard.locks.get(work.key) or shard.unseen_lock(work.key, self._world.floor)
                 self._record(shard, lock, "forgotten", now, owner=None, token=work.token, by=request.by)
             del self._world.works[request.key]
@@ -299,10 +291,6 @@ class Works(Locks):
         waiting.sort(key=lambda each: (each.asked_at, each.request.id))
         for each in waiting[:count]:
             post.append((each.client.instance, Signal("work", type, each.request.id)))
-
-
-def _place(attempt: str) -> int:
-    return int(attempt.rpartition(".")[2])
 
 
 def assignment(work: Work, hold: Hold, now: int) -> c.Assigned:

@@ -42,15 +42,13 @@ class Doorbell(SignalThread):
         self, connect: Callable[[], MySQLSession] | None, instance: str, hang_up: Callable[[str], None]
     ) -> None:
         self._connect = connect
+        self._can_listen = connect is not None
         self._hang_up = hang_up
         self._start(instance)
 
     def _start(self, instance: str = "") -> None:
         super()._start(instance)
         self._line: MySQLSession | None = None  # after a fork, the parent's is closed here without a word
-
-    def _can_listen(self) -> bool:
-        return self._connect is not None
 
     def _interrupt(self) -> None:
         if self._line is not None:

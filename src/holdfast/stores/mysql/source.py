@@ -33,15 +33,14 @@ class Source:
 
     def new_session(self) -> MySQLSession:
         """Connect, and set up a session."""
-        connection = self.connect(self.server.request_timeout)
-        return self._set_up(connection, connections.settings(connection))
+        return self._set_up(self.connect(self.server.request_timeout))
 
     def new_listener(self, connect: Connect) -> MySQLSession:
         """Connect, and set up a session that sleeps."""
-        connection = connect(self.server.request_timeout + SLEEP)
-        return self._set_up(connection, connections.settings(connection, patient=True))
+        return self._set_up(connect(self.server.request_timeout + SLEEP), patient=True)
 
-    def _set_up(self, connection: Any, settings: str) -> MySQLSession:
+    def _set_up(self, connection: Any, *, patient: bool = False) -> MySQLSession:
+        settings = connections.settings(connection, patient=patient)
         session = MySQLSession(connection, self.statements, self._say_refused)
         self.tells_level = ""  # it may be another server
         try:

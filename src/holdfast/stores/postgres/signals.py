@@ -42,17 +42,10 @@ class Notifications(SignalThread):
         keeps: bool,
     ) -> None:
         self._connect = connect
+        self._can_listen = connect is not None
         self._close = close
         self._keeps = keeps
         self._start(instance)
-
-    def _can_listen(self) -> bool:
-        return self._connect is not None
-
-    def _listen_once(self, stop: threading.Event, ready: threading.Event) -> None:
-        """Listen until told to stop."""
-        with self._waiting_for(stop) as stopped:
-            self._listen_beside(stopped, ready)
 
     def _listen_beside(self, stopped: socket.socket, ready: threading.Event) -> None:
         assert self._connect is not None

@@ -45,11 +45,7 @@ class Source:
 
     def new_session(self) -> PostgresSession:
         """Connect, and set up a session."""
-        try:
-            connection = self._connect()
-        except psycopg.Error as error:
-            raise _refused(error) from error
-        session = self._session(connection, shared=self.shared)
+        session = self._session(shared=self.shared)
         try:
             if not session.shared and not variables.pin(session, keeps=self._server.pooler is False):
                 self.shared = session.shared = True
@@ -62,15 +58,19 @@ class Source:
             raise
         return session
 
-    def _session(self, connection: psycopg.Connection[Any], *, shared: bool) -> PostgresSession:
+    def _session(self, *, shared: bool) -> PostgresSession:
         give_back = self._lend_back
-        return PostgresSession(
-            connection,
-            self._statements,
-            timeout=self._server.request_timeout,
-            shared=shared,
-            give_back=None if give_back is None else partial(give_back, connection),
-        )
+        try:
+            connection = self._connect()
+            return PostgresSession(
+                connection,
+                self._statements,
+                timeout=self._server.request_timeout,
+                shared=shared,
+                give_back=None if give_back is None else partial(give_back, connection),
+            )
+        except psycopg.Error as error:
+            raise _refused(error) from error
 
     def _say_encoding(self, encoding: str) -> None:
         if not self._said_encoding and (remark := variables.encoding_remark(encoding)):
@@ -79,10 +79,7 @@ class Source:
 
     def remarks(self) -> list[str]:
         """Say what is odd about a session here: what we have to override, and what cannot work."""
-        try:
-            session = self._session(self._connect(), shared=False)
-        except psycopg.Error as error:
-            raise _refused(error) from error
+        session = self._session(shared=False)
         try:
             found = variables.overridden(session)
             remark = variables.encoding_remark(session.encoding)

@@ -176,7 +176,3 @@ class Dialect(ABC, Generic[S]):
         return self.sessions.peek(
             lambda run: decisions.put_off(LockRow(run, key, now, self.level, [], attempt), request)
         )
-
-    def store_id(self) -> str:
-        """Return what tells our tables from all others."""
-        return self.sessions.store_id()

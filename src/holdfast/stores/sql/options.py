@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from holdfast.core.data import data
 from holdfast.errors import SettingsError
 from holdfast.stores import address_of
-from holdfast.stores.base import YES
+from holdfast.stores.base import yes_or_no
 
 _NAME = re.compile(r"^[a-z_][a-z0-9_]{0,39}$")
 
@@ -73,17 +73,13 @@ def _name(text: str) -> str:
     return text
 
 
-def _yes(text: str) -> bool:
-    return YES[text.lower()]
-
-
 _READ: dict[str, Callable[[str], Any]] = {
     "pool_size": _whole,
     "request_timeout": _seconds,
     "prefix": _name,
     "schema": _name,
     "listen": address_of,
-    "signals": _yes,
-    "pooler": _yes,
-    "apply_schema": _yes,
+    "signals": yes_or_no,
+    "pooler": yes_or_no,
+    "apply_schema": yes_or_no,
 }

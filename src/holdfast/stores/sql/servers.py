@@ -32,7 +32,7 @@ class ServerStore(SqlStore):
 
     def tables(self) -> ServerTables:
         """Return the tables, to look after them."""
-        return ServerTables(self.sessions, self.schema, self.server, self.in_database)
+        return ServerTables(self)
 
     def remarks(self) -> list[str]:
         """Say what is odd about a session here: what we have to override, and what cannot work."""
@@ -41,20 +41,17 @@ class ServerStore(SqlStore):
 
 
 class ServerTables:
-    """The tables that a store uses, by its *sessions*. *database* is its name, as far as the url says so."""
+    """The tables that a store uses."""
 
-    def __init__(
-        self, sessions: PooledSessions, schema: Schema[Any], server: ServerOptions, database: str
-    ) -> None:
-        self._sessions = sessions
-        self._schema = schema
-        self._server = server
-        self._database = database
+    def __init__(self, store: ServerStore) -> None:
+        self._schema, self._server = store.schema, store.server
+        self._use = store.sessions.use
+        self._database = store.in_database
 
     def status(self) -> str:
         """Return the version in words."""
         ours = self._schema.version
-        found = self._sessions.use(lambda session: self._schema.find(session, self._server))
+        found = self._use(lambda session: self._schema.find(session, self._server))
         if found is None:
             return f"no holdfast tables ({self._server.prefix}*); make them with: holdfast schema apply URL"
         if found == ours:
@@ -69,7 +66,7 @@ class ServerTables:
 
     def apply(self) -> None:
         """Make them, or bring them up to this release's version."""
-        self._sessions.use(lambda session: self._schema.apply(session, self._server))
+        self._use(lambda session: self._schema.apply(session, self._server))
 
     def grants(self, role: str, *, serving: bool) -> str:
         """Return the SQL that lets *role* use them. Asks nobody."""
@@ -79,18 +76,18 @@ class ServerTables:
     def grant(self, role: str, *, serving: bool) -> None:
         """Let *role* use them."""
         name = _name(role)
-        self._sessions.use(lambda session: self._schema.grant(session, self._server, name, serving=serving))
+        self._use(lambda session: self._schema.grant(session, self._server, name, serving=serving))
 
     def held(self) -> int:
         """Return how many locks are held, as far as there are tables."""
         try:
-            return int(self._sessions.use(lambda session: session.fetch("count_held", {"now": None}))[0][0])
+            return int(self._use(lambda session: session.fetch("count_held", {"now": None}))[0][0])
         except errors.SchemaMismatch:
             return 0
 
     def drop(self) -> int:
         """Remove the tables; return how many there were."""
-        return self._sessions.use(lambda session: self._schema.drop(session, self._server))
+        return self._use(lambda session: self._schema.drop(session, self._server))
 
 
 def _name(role: str) -> str:

@@ -111,7 +111,7 @@ class SQLiteDialect(Dialect[FileSessions]):
 
     def explain(self, request: r.Fence, caller: Caller) -> r.NotHeld | None:
         """Say why a lease is not alive, by what is committed; None if it is."""
-        self.store_id()
+        self.sessions.store_id()
         path = self._database.path
         return glance.glance(path, lambda fetch: rehearsal.explain(fetch, request, self.level))
 

@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 
 from holdfast.stores.sql.callers.connections import Caller
 from holdfast.stores.sql.callers.rehearsal import Foreseen
-from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.rules.run import Fetch
-from holdfast.stores.sqlite.database import SQL, is_busy
+from holdfast.stores.sqlite.database import SQL, Transaction, is_busy
 
 T = TypeVar("T")
 
@@ -27,7 +26,7 @@ def glance(path: Path, look: Callable[[Fetch], T]) -> T:
     """Return what *look* finds, all of it as of one moment."""
     with _connected(path) as connection:
         connection.execute("BEGIN")
-        return look(_fetch_by(connection))
+        return look(Transaction(connection))
 
 
 def foresee(path: Path, theirs: Caller, rehearse: Callable[[Fetch], Any]) -> Foreseen:
@@ -47,7 +46,7 @@ def foresee(path: Path, theirs: Caller, rehearse: Callable[[Fetch], Any]) -> For
             _write_at_once(theirs)
             (now,) = connection.execute(_COMMITS)
             return Foreseen(None, sure=now != commits)
-        return Foreseen(rehearse(_fetch_by(connection)), sure=True)
+        return Foreseen(rehearse(Transaction(connection)), sure=True)
 
 
 def _write_at_once(theirs: Caller) -> None:
@@ -66,10 +65,3 @@ def _write_at_once(theirs: Caller) -> None:
 
 def _connected(path: Path) -> AbstractContextManager[sqlite3.Connection]:
     return closing(sqlite3.connect(path, timeout=PATIENCE, isolation_level=None))
-
-
-def _fetch_by(connection: sqlite3.Connection) -> Fetch:
-    def fetch(name: str, /, **parameters: Any) -> list[Row]:
-        return connection.execute(SQL[name], parameters).fetchall()
-
-    return fetch

@@ -24,8 +24,9 @@ class Caller(ABC):
 
     database: str  # sqlite, postgresql, mysql
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, awaits: Any = None) -> None:
         self._connection = connection
+        self._awaits = awaits  # what an asyncio driver's is told, see `Awaits`
 
     @abstractmethod
     def execute(self, statement: str, parameters: dict[str, Any], /) -> list[Row]:
@@ -230,10 +231,6 @@ class _SQLAlchemy(Caller):
 class _AsyncPsycopg(_Psycopg):
     """An asyncio driver's connection, used from a thread: what it awaits is awaited elsewhere."""
 
-    def __init__(self, connection: Any, awaits: Awaits) -> None:
-        super().__init__(connection)
-        self._awaits = awaits
-
     def execute(self, statement: str, parameters: dict[str, Any], /) -> list[Row]:
         async def run() -> list[Row]:
             async with self._cursor() as cursor:
@@ -256,8 +253,7 @@ class _AsyncSQLAlchemy(Caller):
     """SQLAlchemy's asyncio connection, whose synchronous side is used where it is awaited."""
 
     def __init__(self, connection: Any, awaits: Awaits) -> None:
-        super().__init__(connection)
-        self._awaits = awaits
+        super().__init__(connection, awaits)
         self.database = self._inside(lambda caller: caller.database)
 
     def execute(self, statement: str, parameters: dict[str, Any], /) -> list[Row]:

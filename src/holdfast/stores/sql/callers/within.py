@@ -234,6 +234,6 @@ def fence(caller: Caller, request: Fence, home: Dialect[Any]) -> Fenced | NotHel
 def _check_database(caller: Caller, home: Dialect[Any]) -> Row:
     """Raise `SettingsError` unless they are where our tables are; return what else the look has told."""
     rows = caller.execute(home.sql("store_id"), {})
-    if not rows or rows[0][0] != home.store_id():
+    if not rows or rows[0][0] != home.sessions.store_id():
         raise SettingsError(ELSEWHERE)
     return rows[0]

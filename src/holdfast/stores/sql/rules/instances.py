@@ -87,7 +87,9 @@ def heartbeat(deal: Deal, request: c.Heartbeat) -> PendingAnswer:
     for other, name in others:
         deal.run.later("declare_dead", id=other)
         deal.note(c.instance_key(other), "died", who.now, name)
-    if _stay(who, request.ttl):
+    if who.seen() in LIVING:
+        who.expires_at = max(who.expires_at, who.now + micros(request.ttl))
+        who.beat_at = who.now
         who.address, who.host, who.pid = client.instance, client.host, client.pid
         if request.drain and who.state == "alive":
             who.state = "draining"
@@ -131,15 +133,6 @@ def _view(row: Row, now: int) -> c.InstanceView:
 def seen_at(state: c.InstanceState, end: int, now: int) -> c.InstanceState:
     """Return the state of an instance at an instant: who has not been heard of for too long is dead."""
     return "dead" if state in LIVING and end <= now else state
-
-
-def _stay(who: InstanceRow, ttl: float) -> bool:
-    """Move the end of an instance that is there; tell whether it is."""
-    if who.seen() not in LIVING:
-        return False
-    who.expires_at = max(who.expires_at, who.now + micros(ttl))
-    who.beat_at = who.now
-    return True
 
 
 def _note(deal: Deal, id: str, who: InstanceRow, kind: EventKind) -> None:
