@@ -29,7 +29,7 @@ LONGEST_REST = 5.0  # how long a fork waits for whoever is taking a connection
 A_LOOK = 1.0  # how often one who waits looks whether a place was lost to an interrupt
 
 
-class Place:
+class Slot:
     """The right to one connection, while it is being made."""
 
 
@@ -79,22 +79,22 @@ class Pool(Generic[C]):
                             " set a larger pool_size in the url"
                         )
                     self._changed.wait(min(left, A_LOOK))
-                taken: C | Place = self._idle.pop() if self._idle else Place()
+                taken: C | Slot = self._idle.pop() if self._idle else Slot()
                 self._lent.add(taken)
-            if isinstance(taken, Place):
+            if isinstance(taken, Slot):
                 return self._make(taken)
             if taken.is_alive():
                 return taken
             self.discard(taken)
 
-    def _make(self, place: Place) -> C:
+    def _make(self, slot: Slot) -> C:
         try:
             connection = self._connect()
         except BaseException:
-            self._leave(place)
+            self._leave(slot)
             raise
         with self._mutex:
-            self._lent.discard(place)
+            self._lent.discard(slot)
             self._lent.add(connection)
         return connection
 
@@ -113,7 +113,7 @@ class Pool(Generic[C]):
         self._leave(connection)
         connection.close()
 
-    def _leave(self, lent: C | Place) -> None:
+    def _leave(self, lent: C | Slot) -> None:
         with self._mutex:
             self._lent.discard(lent)
             self._changed.notify_all()

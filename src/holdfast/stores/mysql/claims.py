@@ -23,7 +23,7 @@ from holdfast.stores.sql.transactions.session import Batch, Conflict
 def claim(session: MySQLSession, request: c.Claim) -> c.Claimed | None:
     """Take what can be had; None, and nothing was done: the general way."""
     try:
-        claimed = Claiming(session, request).claim()
+        claimed = FastClaim(session, request).claim()
     except Conflict:  # the row of a lock was made just now, or somebody keeps it locked
         claimed = None
     if claimed is None:
@@ -44,7 +44,7 @@ class Picked(NamedTuple):
     data: str
 
 
-class Claiming:
+class FastClaim:
     """One claim on one connection."""
 
     def __init__(self, session: MySQLSession, request: c.Claim) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from holdfast import errors
 
 
-class Session(Protocol):
+class SessionToSet(Protocol):
     """A session, as far as it is set here."""
 
     @property
@@ -79,7 +79,7 @@ def is_shared(pid: int, *, keeps: bool) -> str:
     return "false" if keeps else f"pg_backend_pid() <> {pid}"
 
 
-def pin(session: Session, *, keeps: bool) -> bool:
+def pin(session: SessionToSet, *, keeps: bool) -> bool:
     """Set up a session that is ours, and return True; nothing is set if others will use it."""
     local = is_shared(session.pid, keeps=keeps)
     *_, elsewhere = session.script(f"{setting(session.version, local)}, {local}")[0]
@@ -91,7 +91,7 @@ def pin(session: Session, *, keeps: bool) -> bool:
     return True
 
 
-def overridden(session: Session) -> dict[str, tuple[str, str]]:
+def overridden(session: SessionToSet) -> dict[str, tuple[str, str]]:
     """Return which settings somebody has set otherwise: what they are, and what we make of them.
 
     The session must be one that sets nothing by itself. Nothing stays in it, whoever uses it next.

@@ -22,7 +22,7 @@ from holdfast.stores.sql.callers.rehearsal import Foreseen
 from holdfast.stores.sql.rules import decisions
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.rules.lock import LockRow
-from holdfast.stores.sql.rules.run import json_lists
+from holdfast.stores.sql.rules.runner import json_lists
 from holdfast.stores.sql.transactions.session import RowLocked
 from holdfast.stores.sql.transactions.sessions import Sessions
 

@@ -18,11 +18,11 @@ from holdfast.stores.sql.callers import within
 from holdfast.stores.sql.callers.connections import caller
 from holdfast.stores.sql.dialect import Dialect
 from holdfast.stores.sql.rules import access, feed, instances, views
-from holdfast.stores.sql.rules.run import Fetch
+from holdfast.stores.sql.rules.runner import Fetch
 from holdfast.stores.sql.transactions.batches import Batches
 from holdfast.stores.sql.transactions.cluster import ClusterRequests
 from holdfast.stores.sql.transactions.keys import KeyRequests
-from holdfast.stores.sql.transactions.sessions import Sessions, Source
+from holdfast.stores.sql.transactions.sessions import Reader, Sessions
 from holdfast.stores.sql.transactions.transactor import Transactor
 
 A = TypeVar("A")
@@ -75,10 +75,10 @@ class SqlStore:
         """Answer *requests* one after the other."""
         return one_by_one(self, requests)
 
-    def answer(self, request: Request[Any], source: Source) -> Any:
-        """Answer *request* when it is its turn already; if it only looks, from *source*."""
+    def answer(self, request: Request[Any], reader: Reader) -> Any:
+        """Answer *request* when it is its turn already; if it only looks, from *reader*."""
         answer = self._answers.get(type(request))
-        return _look(source, request) if answer is None else answer(request)
+        return _look(reader, request) if answer is None else answer(request)
 
     def _probe(self, request: Probe) -> Health:
         """Note that an attempt of ours, which was at no lock, has ended just now. The next sweep forgets it.
@@ -145,9 +145,9 @@ class SqlStore:
         self.sessions.close()
 
 
-def _look(source: Source, request: Request[Any]) -> Any:
+def _look(reader: Reader, request: Request[Any]) -> Any:
     if isinstance(request, Watch):
-        while source.look(feed.has_new) and source.place(feed.place):
+        while reader.look(feed.has_new) and reader.place(feed.place):
             pass
-        return source.look(lambda fetch: feed.read(fetch, request))
-    return source.look(lambda fetch: LOOKS[type(request)](fetch, request))
+        return reader.look(lambda fetch: feed.read(fetch, request))
+    return reader.look(lambda fetch: LOOKS[type(request)](fetch, request))

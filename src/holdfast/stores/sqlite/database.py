@@ -16,7 +16,7 @@ from holdfast import errors
 from holdfast.stores.base import failure
 from holdfast.stores.sql.files import SHARED, Statements, schema_versions
 from holdfast.stores.sql.rules.columns import KeyRead, Row
-from holdfast.stores.sql.rules.run import Post, Soon, Statement, read_lock
+from holdfast.stores.sql.rules.runner import Post, Soon, Statement, read_lock
 from holdfast.stores.sqlite import lockers
 from holdfast.stores.sqlite.samefile import Beside, SameFile
 

@@ -16,7 +16,7 @@ from holdfast.stores.sql.callers import rehearsal
 from holdfast.stores.sql.callers.connections import Caller
 from holdfast.stores.sql.callers.rehearsal import Foreseen
 from holdfast.stores.sql.dialect import Dialect, asked
-from holdfast.stores.sql.rules.run import Fetch
+from holdfast.stores.sql.rules.runner import Fetch
 from holdfast.stores.sqlite import claims, glance
 from holdfast.stores.sqlite.database import SQL, Transaction
 from holdfast.stores.sqlite.sessions import FileSessions

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from holdfast.stores.sql.callers.connections import Caller
 from holdfast.stores.sql.callers.rehearsal import Foreseen
-from holdfast.stores.sql.rules.run import Fetch
+from holdfast.stores.sql.rules.runner import Fetch
 from holdfast.stores.sqlite.database import SQL, Transaction, is_busy
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from holdfast import errors
 from holdfast.core.cluster import Leave
 from holdfast.core.requests import Client, Renew, Sweep
 from holdfast.stores.sql.rules.columns import Row
-from holdfast.stores.sql.rules.run import Fetch, Peek, Post, Run
+from holdfast.stores.sql.rules.runner import Fetch, Peek, Post, Runner
 from holdfast.stores.sqlite.database import SQL, Database, Transaction, is_busy
 from holdfast.stores.sqlite.signals import Doorbells
 
@@ -41,7 +41,7 @@ class Reader:
         with self.mutex:
             return self.database.read(look)
 
-    def place(self, place: Callable[[Run], bool]) -> bool:
+    def place(self, place: Callable[[Runner], bool]) -> bool:
         """Have *place* give places to events; False if it is not our turn: they come with the next look."""
         with self.mutex:
             try:
@@ -150,7 +150,7 @@ class FileSessions:
         """Run *work* in a transaction."""
         return self.database.transact(work)
 
-    def peek(self, look: Callable[[Run], A], *, urgent: bool = False) -> A:
+    def peek(self, look: Callable[[Runner], A], *, urgent: bool = False) -> A:
         """Have *look* read a key without becoming the writer."""
         return look(Peek(self.fetch))
 
@@ -158,7 +158,7 @@ class FileSessions:
         """Have *look* read, in a group: it may look for what the group did."""
         return look(self.fetch)
 
-    def place(self, place: Callable[[Run], bool]) -> bool:
+    def place(self, place: Callable[[Runner], bool]) -> bool:
         """Have *place* give places to events."""
         return self.database.transact(place)
 

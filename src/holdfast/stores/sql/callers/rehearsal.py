@@ -18,7 +18,7 @@ from holdfast.stores.base import instant
 from holdfast.stores.sql.rules import decisions
 from holdfast.stores.sql.rules.columns import KeyRead, Row
 from holdfast.stores.sql.rules.lock import LockRow
-from holdfast.stores.sql.rules.run import Fetch, Peek
+from holdfast.stores.sql.rules.runner import Fetch, Peek
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from holdfast.stores.sql.dialect import Dialect
 from holdfast.stores.sql.rules import decisions, settlement
 from holdfast.stores.sql.rules.columns import KeyRead, LockColumns, Row
 from holdfast.stores.sql.rules.lock import LockRow
-from holdfast.stores.sql.rules.run import Post, read_lock
+from holdfast.stores.sql.rules.runner import Post, read_lock
 from holdfast.stores.sql.transactions.session import Conflict, RowLocked
 
 ELSEWHERE = "the connection is to another database than the one that has the locks"

@@ -7,7 +7,7 @@ import json
 from holdfast.core.access import AccessToken, GrantAccess, ListAccess, RevokeAccess
 from holdfast.stores.base import instant, micros
 from holdfast.stores.sql.rules.columns import Row
-from holdfast.stores.sql.rules.run import Fetch
+from holdfast.stores.sql.rules.runner import Fetch
 
 
 def grant(fetch: Fetch, request: GrantAccess) -> AccessToken:

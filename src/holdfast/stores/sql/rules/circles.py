@@ -10,11 +10,11 @@ from holdfast.core.deadlocks import Deadlock, Held, KeyState, Waiting
 from holdfast.core.family import load_terms
 from holdfast.core.requests import Acquire, Deadlocked
 from holdfast.stores.sql.rules.notes import read_notes
-from holdfast.stores.sql.rules.run import Fetch, json_lists
+from holdfast.stores.sql.rules.runner import Fetch, json_lists
 
 
-class Tables:
-    """Looks at what is committed, at a time that was given or now."""
+class WaitTables:
+    """Who waits for whom, by what is committed at a time that was given, or now."""
 
     def __init__(self, fetch: Fetch, now: int | None) -> None:
         self._fetch = fetch
@@ -45,7 +45,7 @@ class Tables:
         return {key: KeyState(tuple(held[key]), tuple(waiting[key]), permits.get(key, 0)) for key in keys}
 
 
-def end_circles(request: Acquire, look: Tables, end: Callable[[Deadlock], object]) -> Deadlocked | None:
+def end_circles(request: Acquire, look: WaitTables, end: Callable[[Deadlock], object]) -> Deadlocked | None:
     """Have *end* end the circles that a ticket has closed; answer it if it is the one that has to go."""
     try:
         while found := deadlocks.find(request.owner, look):

@@ -17,7 +17,7 @@ from holdfast.stores.base import micros, place_of
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.rules.deal import Deal, PendingAnswer, listed, wanted_as
 from holdfast.stores.sql.rules.instances import InstanceRow, find_instance
-from holdfast.stores.sql.rules.run import Soon
+from holdfast.stores.sql.rules.runner import Soon
 from holdfast.stores.sql.rules.work import assigned_to, grant, look_at
 from holdfast.stores.sql.rules.work_row import WIDTH, WorkRow
 

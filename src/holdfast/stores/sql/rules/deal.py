@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.core.events import EventKind, HistoryLevel, is_kept
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.rules.lock import LockRow
-from holdfast.stores.sql.rules.run import Deals, Post, Statement
+from holdfast.stores.sql.rules.runner import Deals, Post, Statement
 
 Call = tuple[str, int]  # tells of work of a type, and how many instances are to know
 # A request inside a transaction; answers, or returns a `PendingAnswer`.

@@ -8,13 +8,13 @@ from holdfast.core.family import load_cycle, load_failures
 from holdfast.core.requests import Deadlocked, Done, Failed, NotHeld, Refused
 from holdfast.stores.base import REMEMBER
 from holdfast.stores.sql.rules.columns import EndedColumns
-from holdfast.stores.sql.rules.run import Run
+from holdfast.stores.sql.rules.runner import Runner
 
 
 class EndedAttempts:
     """How attempts at one key ended, our own above all."""
 
-    def __init__(self, run: Run, key: str, now: int, attempt: str, mine: EndedColumns) -> None:
+    def __init__(self, run: Runner, key: str, now: int, attempt: str, mine: EndedColumns) -> None:
         self._run = run
         self._key = key
         self._now = now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.events import Event
 from holdfast.core.requests import Feed, Watch
-from holdfast.stores.sql.rules.run import Fetch, Run
+from holdfast.stores.sql.rules.runner import Fetch, Runner
 
 AT_ONCE = 1000  # events that one statement places or reads
 
@@ -14,7 +14,7 @@ def has_new(fetch: Fetch) -> bool:
     return bool(fetch("feed_new", limit=1))
 
 
-def place(run: Run) -> bool:
+def place(run: Runner) -> bool:
     """Give places to the next events that have none, in a transaction; tell whether there may be more.
 
     Nobody else does meanwhile. So whatever commits later comes after what was read already.

@@ -12,7 +12,7 @@ from holdfast.core.family import PLAIN, Terms, dump, load_terms
 from holdfast.core.requests import Client, Holder
 from holdfast.stores.base import place_of
 from holdfast.stores.sql.rules.columns import Row
-from holdfast.stores.sql.rules.run import Fetch, Run, json_lists
+from holdfast.stores.sql.rules.runner import Fetch, Runner, json_lists
 
 
 @data
@@ -44,7 +44,7 @@ class Hold:
 class Holds:
     """The holds of one key, in the order of their tokens. The table is read when somebody asks."""
 
-    def __init__(self, run: Run, key: str, in_table: int, in_row: Hold | None) -> None:
+    def __init__(self, run: Runner, key: str, in_table: int, in_row: Hold | None) -> None:
         self._run = run
         self._key = key
         self._in_table = in_table

@@ -7,7 +7,7 @@ from holdfast.core.events import EventKind
 from holdfast.stores.base import instant, micros
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.rules.deal import Deal, PendingAnswer
-from holdfast.stores.sql.rules.run import Deals, Fetch, Soon
+from holdfast.stores.sql.rules.runner import Deals, Fetch, Soon
 
 MOST_DECLARED = 100
 LIVING = ("alive", "draining")

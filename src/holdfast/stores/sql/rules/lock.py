@@ -17,7 +17,7 @@ from holdfast.stores.sql.rules.columns import LockColumns, Ticket
 from holdfast.stores.sql.rules.ended import EndedAttempts
 from holdfast.stores.sql.rules.holds import Hold, Holds
 from holdfast.stores.sql.rules.notes import gone, read_notes, write_notes
-from holdfast.stores.sql.rules.run import Post, Run
+from holdfast.stores.sql.rules.runner import Post, Runner
 from holdfast.stores.sql.rules.tickets import Tickets
 
 # When to ask again for a lock that is free but pinned by a transaction of its last holder, in microseconds.
@@ -29,7 +29,7 @@ class LockRow:
     """The state of one key, for decisions about one attempt."""
 
     def __init__(
-        self, run: Run, key: str, now: int | None, level: HistoryLevel, post: Post, attempt: str = ""
+        self, run: Runner, key: str, now: int | None, level: HistoryLevel, post: Post, attempt: str = ""
     ) -> None:
         row = run.lock(key, attempt, now)
         read = row.lock

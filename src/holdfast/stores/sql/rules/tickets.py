@@ -8,13 +8,13 @@ from holdfast.errors import StoreCorrupt
 from holdfast.stores.base import REMEMBER, micros, place_of
 from holdfast.stores.sql.rules.columns import KeyRead, Ticket, read_ticket
 from holdfast.stores.sql.rules.holds import write_terms
-from holdfast.stores.sql.rules.run import Run
+from holdfast.stores.sql.rules.runner import Runner
 
 
 class Tickets:
     """The tickets of one key, for decisions about one attempt. The first two come with the lock's row."""
 
-    def __init__(self, run: Run, now: int, attempt: str, row: KeyRead, key: str) -> None:
+    def __init__(self, run: Runner, now: int, attempt: str, row: KeyRead, key: str) -> None:
         self._run = run
         self._key = key
         self._now = now

@@ -12,7 +12,7 @@ from holdfast.core.requests import History, Holder, Inspect, List, LockState, Lo
 from holdfast.stores.base import WAITERS_SHOWN, instant
 from holdfast.stores.sql.rules.holds import Hold, leases, read_holds, read_holds_of
 from holdfast.stores.sql.rules.notes import read_notes
-from holdfast.stores.sql.rules.run import Fetch
+from holdfast.stores.sql.rules.runner import Fetch
 from holdfast.stores.sql.rules.work_row import WorkRow
 
 

@@ -15,7 +15,7 @@ from holdfast.stores.sql.rules.deal import Deal, PendingAnswer
 from holdfast.stores.sql.rules.holds import Hold
 from holdfast.stores.sql.rules.instances import InstanceRow, find_instance
 from holdfast.stores.sql.rules.lock import LockRow
-from holdfast.stores.sql.rules.run import Run, Soon
+from holdfast.stores.sql.rules.runner import Runner, Soon
 from holdfast.stores.sql.rules.work_row import WorkRow
 
 AssignAnswer = c.Assigned | Busy | NotHeld | c.Full | c.NotDue | c.Ended
@@ -72,7 +72,7 @@ def assign(deal: Deal, request: c.Assign) -> AssignAnswer | PendingAnswer:
 
 
 def _assign(
-    run: Run, request: c.Assign, who: InstanceRow | None, work: WorkRow, lock: LockRow, *, is_new: bool
+    run: Runner, request: c.Assign, who: InstanceRow | None, work: WorkRow, lock: LockRow, *, is_new: bool
 ) -> AssignAnswer:
     if before := _asked_before(request, work, lock):
         return before
@@ -183,7 +183,7 @@ def _names(work: WorkRow, attempt: str, token: int) -> bool:
     return work.state == "assigned" and (work.attempt, work.token) == (attempt, token)
 
 
-def look_at(run: Run, work: WorkRow, lock: LockRow) -> None:
+def look_at(run: Runner, work: WorkRow, lock: LockRow) -> None:
     """See whether work that is assigned still has its lease; if not, it is abandoned."""
     settlement.settle(lock)
     if hold := lock.holds.find(work.attempt):

@@ -7,7 +7,7 @@ import json
 from holdfast.core.cluster import Finish, WorkState, WorkView, abandoned_for_good
 from holdfast.stores.base import micros
 from holdfast.stores.sql.rules.columns import Row
-from holdfast.stores.sql.rules.run import Run
+from holdfast.stores.sql.rules.runner import Runner
 
 
 class WorkRow:
@@ -33,7 +33,7 @@ class WorkRow:
         for name, value in zip(COLUMNS, self._read, strict=True):
             setattr(self, name, value)
 
-    def write(self, run: Run) -> None:
+    def write(self, run: Runner) -> None:
         """Write it back, if anything about it changed."""
         values = tuple(getattr(self, name) for name in COLUMNS)
         if values != self._read:
@@ -55,7 +55,7 @@ class WorkRow:
         self.tries = self.token = self.claim = 0
         self.assigned_at = None
 
-    def abandon(self, run: Run, now: int) -> None:
+    def abandon(self, run: Runner, now: int) -> None:
         """Be offered again because the lease has ended, unless it was tried as often as it may."""
         if self.max_tries and self.tries >= self.max_tries:
             self.state, self.due_at = "failed", now
@@ -63,17 +63,17 @@ class WorkRow:
         else:
             self._go_to_the_head(run, self.due_at)
 
-    def give_back(self, run: Run, now: int) -> None:
+    def give_back(self, run: Runner, now: int) -> None:
         """Be offered again as if it had not been tried."""
         self.tries -= 1
         self._go_to_the_head(run, now)
 
-    def _go_to_the_head(self, run: Run, due: int) -> None:
+    def _go_to_the_head(self, run: Runner, due: int) -> None:
         """Be offered again, before all others of the type: somebody was at it before."""
         ((_, first, _),) = run("next_due", types=json.dumps([self.type]), now=due)
         self.state, self.due_at = "offered", due if first is None or first >= due else first - 1
 
-    def end(self, run: Run, request: Finish, now: int) -> None:
+    def end(self, run: Runner, request: Finish, now: int) -> None:
         """Come to the state in which an assignment has ended."""
         at = None if request.at is None else micros(request.at)
         if request.data is not None:

@@ -15,7 +15,7 @@ from holdfast.stores.sql.dialect import BATCH, Dialect
 from holdfast.stores.sql.rules import decisions, settlement
 from holdfast.stores.sql.rules.lock import LockRow
 from holdfast.stores.sql.rules.notes import lets_in_before_the_end
-from holdfast.stores.sql.rules.run import json_lists
+from holdfast.stores.sql.rules.runner import json_lists
 from holdfast.stores.sql.transactions.session import Conflict
 from holdfast.stores.sql.transactions.transactor import Transactor
 

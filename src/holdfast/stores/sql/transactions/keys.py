@@ -11,7 +11,7 @@ from holdfast.core.deadlocks import Deadlock
 from holdfast.stores.base import instant
 from holdfast.stores.sql.dialect import Dialect
 from holdfast.stores.sql.rules import decisions
-from holdfast.stores.sql.rules.circles import Tables, end_circles
+from holdfast.stores.sql.rules.circles import WaitTables, end_circles
 from holdfast.stores.sql.rules.decisions import Acquired
 from holdfast.stores.sql.rules.holds import is_plain
 from holdfast.stores.sql.rules.lock import LockRow
@@ -81,8 +81,8 @@ class KeyRequests:
             key, attempt = found.victim
             self._on_key(key, attempt, request.now, lambda lock: decisions.break_deadlock(lock, found))
 
-        tables = Tables(self._transactor.sessions.read, instant(request.now))
-        return end_circles(request, tables, end)
+        waits = WaitTables(self._transactor.sessions.read, instant(request.now))
+        return end_circles(request, waits, end)
 
     def _expect_contention(self, key: str, attempt: str) -> None:
         """Remember that the fast path would fail on this key, and cost a round trip for nothing.

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from holdfast import errors
 from holdfast.core.requests import Signal
 from holdfast.stores.sql.rules.columns import KeyRead, Row, read_key
-from holdfast.stores.sql.rules.run import Post, Soon, Statement
+from holdfast.stores.sql.rules.runner import Post, Soon, Statement
 
 Batch = list[tuple[str, dict[str, Any]]]  # named statements with their parameters
 

@@ -14,7 +14,7 @@ from holdfast.core.requests import Client
 from holdfast.stores.pool import Pool
 from holdfast.stores.signals import Signals
 from holdfast.stores.sql.rules.columns import Row
-from holdfast.stores.sql.rules.run import Deals, Fetch, Peek, Post, Run
+from holdfast.stores.sql.rules.runner import Deals, Fetch, Peek, Post, Runner
 from holdfast.stores.sql.transactions.session import Conflict, RowLocked, Session, Transaction
 
 A = TypeVar("A")
@@ -22,13 +22,13 @@ A = TypeVar("A")
 TRIES = 4  # of a request that the database rolled back because of somebody else
 
 
-class Source(Protocol):
-    """What can be looked at."""
+class Reader(Protocol):
+    """Reads what is committed."""
 
     def look(self, look: Callable[[Fetch], A], /) -> A:
         """Have *look* read what is committed."""
 
-    def place(self, place: Callable[[Run], bool], /) -> bool:
+    def place(self, place: Callable[[Runner], bool], /) -> bool:
         """Have *place* give places to events; False if somebody else is at it."""
 
 
@@ -38,7 +38,7 @@ class Sessions(Protocol):
     alone: bool  # whoever is in a transaction is the only one to write, so nobody commits in between
 
     @property
-    def reader(self) -> Source:
+    def reader(self) -> Reader:
         """What those look at who only look."""
 
     def open(self) -> None:
@@ -70,7 +70,7 @@ class Sessions(Protocol):
     def transact(self, work: Callable[[Deals], A], /, *, create: bool = False, urgent: bool = False) -> A:
         """Run *work* in a short transaction, which it ends. *create*: a key that is locked has a row then."""
 
-    def peek(self, look: Callable[[Run], A], /, *, urgent: bool = False) -> A:
+    def peek(self, look: Callable[[Runner], A], /, *, urgent: bool = False) -> A:
         """Have *look* read a key without locking it."""
 
     def tell(self, signals: Post, /) -> None:
@@ -96,7 +96,7 @@ class PooledSessions:
         self._store_id: str | None = None
 
     @property
-    def reader(self) -> Source:
+    def reader(self) -> Reader:
         """What is committed, by any connection."""
         return self
 
@@ -174,7 +174,7 @@ class PooledSessions:
         here = self._signals.instance
         return self.use(lambda session: work(Transaction(session, here, create=create)), urgent=urgent)
 
-    def peek(self, look: Callable[[Run], A], *, urgent: bool = False) -> A:
+    def peek(self, look: Callable[[Runner], A], *, urgent: bool = False) -> A:
         """Have *look* read a key without locking it."""
 
         def peek(session: Session) -> A:
@@ -186,7 +186,7 @@ class PooledSessions:
         """Have *look* read what is committed."""
         return look(self.read)
 
-    def place(self, place: Callable[[Run], bool]) -> bool:
+    def place(self, place: Callable[[Runner], bool]) -> bool:
         """Have *place* give places to events; False if somebody else is at it for long."""
 
         def work(run: Deals) -> bool:

@@ -14,7 +14,7 @@ from holdfast.stores.base import instant
 from holdfast.stores.sql.rules import claims
 from holdfast.stores.sql.rules.deal import Call, Deal, PendingAnswer, wanted_as
 from holdfast.stores.sql.rules.lock import LockRow
-from holdfast.stores.sql.rules.run import Deals, Post
+from holdfast.stores.sql.rules.runner import Deals, Post
 from holdfast.stores.sql.transactions.sessions import Sessions
 
 A = TypeVar("A")

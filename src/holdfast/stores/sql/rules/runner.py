@@ -28,7 +28,7 @@ class Soon:
         self.rows: list[Row] = [] if rows is None else rows
 
 
-class Run(Fetch, Protocol):
+class Runner(Fetch, Protocol):
     """Runs named statements inside one transaction."""
 
     def later(self, name: str, /, **parameters: Any) -> None:
@@ -38,7 +38,7 @@ class Run(Fetch, Protocol):
         """Keep everybody else from changing a key, and return what it has for an attempt."""
 
 
-class Deals(Run, Protocol):
+class Deals(Runner, Protocol):
     """Runs the statements of a request, which may need more rows than a lock's, and ends its transaction."""
 
     def soon(self, name: str, /, **parameters: Any) -> Soon:
