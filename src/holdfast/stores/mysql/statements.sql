@@ -288,10 +288,7 @@ SELECT count(*) FROM holdfast_locks WHERE held_until > :clock;
   FROM holdfast_locks AS l FORCE INDEX (by_owner)
  WHERE l.owner = :owner AND (l.attempt IS NOT NULL OR l.holds > 0 OR l.expires_at > :now)
    AND l.lock_key >= :from_key AND (:to_key IS NULL OR l.lock_key < :to_key) AND l.lock_key > :after
-   AND CASE :state WHEN 'held' THEN l.expires_at > :now
-                   WHEN 'expired' THEN l.expires_at <= :now
-                   WHEN 'free' THEN false
-                   ELSE true END
+   AND :owned_in_state
  ORDER BY l.lock_key LIMIT :limit)
  UNION ALL
 (SELECT l.lock_key, l.token, l.owner, l.claimed, l.expires_at, l.granted_at, l.host, l.pid, l.holds, l.waiters, l.notes
@@ -300,10 +297,7 @@ SELECT count(*) FROM holdfast_locks WHERE held_until > :clock;
  WHERE h.owner = :owner AND l.owner <> :owner
    AND h.lock_key >= :from_key AND (:to_key IS NULL OR h.lock_key < :to_key) AND h.lock_key > :after
    AND h.attempt = (SELECT min(s.attempt) FROM holdfast_holds AS s WHERE s.lock_key = h.lock_key AND s.owner = :owner)
-   AND CASE :state WHEN 'held' THEN l.expires_at > :now
-                   WHEN 'expired' THEN l.expires_at <= :now
-                   WHEN 'free' THEN false
-                   ELSE true END
+   AND :owned_in_state
  ORDER BY h.lock_key LIMIT :limit)
  ORDER BY lock_key LIMIT :limit;
 

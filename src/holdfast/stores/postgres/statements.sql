@@ -289,13 +289,10 @@ SELECT store_id, current_setting('transaction_isolation') FROM holdfast_meta WHE
 -- name: list_by_owner
 -- Of an owner whose lease is not the first of its key, only the holds know. Each key comes once, by its first hold there.
 (SELECT lock_key, token, owner, claimed, expires_at, granted_at, host, pid, holds, waiters, notes
-  FROM holdfast_locks
+  FROM holdfast_locks AS l
  WHERE owner = :owner AND coalesce(owner, '') <> '' AND (attempt IS NOT NULL OR holds > 0 OR expires_at > :now)
    AND lock_key >= :from_key AND (:to_key::text IS NULL OR lock_key < :to_key) AND lock_key > :after
-   AND CASE :state::text WHEN 'held' THEN expires_at > :now
-                         WHEN 'expired' THEN expires_at <= :now
-                         WHEN 'free' THEN false
-                         ELSE true END
+   AND :owned_in_state
  ORDER BY lock_key LIMIT :limit)
  UNION ALL
 (SELECT l.*
@@ -305,10 +302,7 @@ SELECT store_id, current_setting('transaction_isolation') FROM holdfast_meta WHE
  WHERE h.owner = :owner AND l.owner <> :owner
    AND h.lock_key >= :from_key AND (:to_key::text IS NULL OR h.lock_key < :to_key) AND h.lock_key > :after
    AND h.attempt = (SELECT min(attempt) FROM holdfast_holds WHERE lock_key = h.lock_key AND owner = :owner)
-   AND CASE :state::text WHEN 'held' THEN l.expires_at > :now
-                         WHEN 'expired' THEN l.expires_at <= :now
-                         WHEN 'free' THEN false
-                         ELSE true END
+   AND :owned_in_state
  ORDER BY h.lock_key LIMIT :limit)
  ORDER BY lock_key LIMIT :limit;
 

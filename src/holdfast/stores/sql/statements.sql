@@ -9,6 +9,8 @@
 -- :work_columns = work_key, type, state, due_at, data, text, tries, max_tries, instance, attempt, token, claim, offered_at, assigned_at
 -- :work_page = work_key >= :from_key AND (work_key < :to_key OR :to_key IS NULL) AND work_key > :after
 --           ORDER BY work_key LIMIT :limit
+-- :owned_in_state = CASE :state WHEN 'held' THEN l.expires_at > :now WHEN 'expired' THEN l.expires_at <= :now
+--           WHEN 'free' THEN false ELSE true END
 
 -- name: now
 SELECT :clock;

@@ -160,10 +160,7 @@ SELECT l.lock_key, l.token, l.owner, l.claimed, l.expires_at, l.granted_at, l.ho
   FROM holdfast_locks AS l INDEXED BY holdfast_locks_by_owner
  WHERE l.owner = :owner AND l.lock_key >= :from_key AND l.lock_key < coalesce(:to_key, x'') AND +l.lock_key > :after
    AND (l.attempt IS NOT NULL OR l.holds > 0 OR l.expires_at > :now)
-   AND CASE :state WHEN 'held' THEN l.expires_at > :now
-                   WHEN 'expired' THEN l.expires_at <= :now
-                   WHEN 'free' THEN 0
-                   ELSE 1 END
+   AND :owned_in_state
  UNION ALL
 SELECT h.lock_key, l.token, l.owner, l.claimed, l.expires_at, l.granted_at, l.host, l.pid, l.holds, l.waiters, l.notes
   FROM holdfast_holds AS h INDEXED BY holdfast_holds_by_owner
@@ -171,10 +168,7 @@ SELECT h.lock_key, l.token, l.owner, l.claimed, l.expires_at, l.granted_at, l.ho
  WHERE h.owner = :owner AND l.owner <> :owner
    AND h.lock_key >= :from_key AND h.lock_key < coalesce(:to_key, x'') AND +h.lock_key > :after
    AND h.attempt = (SELECT min(attempt) FROM holdfast_holds WHERE owner = :owner AND lock_key = h.lock_key)
-   AND CASE :state WHEN 'held' THEN l.expires_at > :now
-                   WHEN 'expired' THEN l.expires_at <= :now
-                   WHEN 'free' THEN 0
-                   ELSE 1 END
+   AND :owned_in_state
  ORDER BY 1 LIMIT :limit;
 
 -- name: sweep_expired
