@@ -86,15 +86,15 @@ def test_nothing_is_said_of_a_database_in_utf8(postgres_url: str) -> None:
     assert "encoding" not in holdfast("schema", "apply", postgres_url).stderr
 
 
+@pytest.mark.parametrize("good_reads", [0, 1])
 def test_a_connection_that_is_cut_as_soon_as_it_is_made_says_that_the_store_is_unavailable(
-    postgres_locks: str, monkeypatch: pytest.MonkeyPatch
+    postgres_locks: str, monkeypatch: pytest.MonkeyPatch, good_reads: int
 ) -> None:
     """Nothing was asked yet, so it is tried again: an error of the driver's would end the caller."""
-
-    reads = iter(["UTF8"])
+    reads = iter(["UTF8"] * good_reads)  # one when the session is made
 
     def closed(_: PostgresSession) -> str:
-        for encoding in reads:  # when the session is made
+        for encoding in reads:
             return encoding
         raise psycopg.OperationalError("the connection is closed")
 

@@ -62,6 +62,9 @@ class Source:
         give_back = self._lend_back
         try:
             connection = self._connect()
+        except psycopg.Error as error:
+            raise _refused(error) from error
+        try:
             return PostgresSession(
                 connection,
                 self._statements,
@@ -69,8 +72,9 @@ class Source:
                 shared=shared,
                 give_back=None if give_back is None else partial(give_back, connection),
             )
-        except psycopg.Error as error:
-            raise _refused(error) from error
+        except psycopg.Error as error:  # the line was cut just now
+            self.close(connection)
+            raise failures.lost(str(error), unknown=False) from error
 
     def _say_encoding(self, encoding: str) -> None:
         if not self._said_encoding and (remark := variables.encoding_remark(encoding)):
