@@ -178,7 +178,7 @@ def test_who_gives_up_after_trouble_leaves_no_ticket(stage: Stage, monkeypatch: 
     stage.until_waiting("mine", 1)
     _lease = holder.call(stage.locks.acquire, "theirs")
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.stores.sql.rules.circles.Tables.states", fail)
+        patch.setattr("holdfast.stores.sql.rules.circles.WaitTables.states", fail)
         with pytest.raises((LockTimeout, OutcomeUnknown)):
             stage.call(stage.locks.acquire, "theirs", timeout=0.3, owner="ann")
     assert stage.waiting("theirs") == 0

@@ -66,7 +66,7 @@ def test_what_was_committed_is_told_even_if_the_request_fails_afterwards(file, m
     ask.queue("b-1", now=101.0)
     ask.take("c-1", owner="carl", now=101.0, key="other")
     ask.queue("d-1", now=101.0, key="other")  # somebody waits for what the newcomer has
-    monkeypatch.setattr("holdfast.stores.sql.rules.circles.Tables.states", fail)
+    monkeypatch.setattr("holdfast.stores.sql.rules.circles.WaitTables.states", fail)
     with pytest.raises(OutcomeUnknown):
         ask.acquire("c-2", owner="carl", now=112.0, wait=True)
     assert ask.signals() == [("granted", "b-1")]

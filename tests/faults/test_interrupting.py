@@ -253,9 +253,11 @@ def test_an_interrupted_break_or_sweep_leaves_no_transaction_open(house: House) 
 
         def in_transaction():
             store = locks._engine.store
-            if hasattr(store.sessions, "database"):
-                return store.sessions.database._connection.in_transaction
-            return any(not session.is_alive() for session in store.sessions.pool._idle)
+            sessions = getattr(store, "sessions", None)
+            if hasattr(sessions, "database"):
+                return sessions.database._connection.in_transaction
+            pool = store._pool if sessions is None else sessions.pool
+            return any(not session.is_alive() for session in pool._idle)
         """
     )
     for _ in range(30):
