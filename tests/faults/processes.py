@@ -202,7 +202,7 @@ class Worker:
             self.go_on()
 
     def until_stopped(self) -> None:
-        eventually(lambda: _state(self.pid) == "T")
+        eventually(lambda: is_stopped(self.pid))
 
     def until_asleep(self) -> None:
         """Wait until its main thread is past the request that others see the effect of, and waits."""
@@ -355,5 +355,10 @@ def eventually(true: Callable[[], Any], within: float = PATIENCE) -> Any:
     return answer
 
 
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+def is_stopped(pid: int) -> bool:
+    """Tell whether all threads of a process are stopped: the first may be, while another still writes."""
+    states = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended just now
+            states.append((thread / "stat").read_text().rpartition(")")[2].split()[0])
+    return set(states) == {"T"}

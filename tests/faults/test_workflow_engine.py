@@ -24,7 +24,7 @@ import pytest
 from holdfast import Holdfast, WorkView, keys
 from holdfast.stores.sql.options import split_url
 from tests.faults.conftest import SERVERS
-from tests.faults.processes import _state, eventually
+from tests.faults.processes import eventually, is_stopped
 from tests.servers.fixtures import with_tables
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "workflow_engine"
@@ -226,7 +226,7 @@ def test_without_the_journal_that_would_be_seen(stage: Stage) -> None:
 def test_an_engine_that_is_paused_in_the_middle_of_an_effect_may_end_it_and_no_more(stage: Stage) -> None:
     """Nobody takes over before that transaction ends, though its lease has ended long ago."""
     first = stage.start("first", *SHORT, "--work", 0, "--stumble", 1)
-    eventually(lambda: _state(first.pid) == "T")
+    eventually(lambda: is_stopped(first.pid))
     stage.start("second", *SHORT, "--work", 0)
     stage.until_dead("first")
     first.terminate()  # so that it does not join again, to be the one who takes over
@@ -239,7 +239,7 @@ def test_an_engine_that_is_paused_in_the_middle_of_an_effect_may_end_it_and_no_m
 def test_without_the_fence_that_would_be_seen(stage: Stage) -> None:
     """Take away what the test above defends, and it fails."""
     first = stage.start("first", *SHORT, "--work", 0, "--stumble", 1, "--unfenced")
-    eventually(lambda: _state(first.pid) == "T")
+    eventually(lambda: is_stopped(first.pid))
     stage.start("second", *SHORT, "--work", 0)
     stage.until_completed()
     first.send_signal(signal.SIGCONT)
