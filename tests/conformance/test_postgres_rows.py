@@ -37,7 +37,7 @@ from holdfast.core.requests import (
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, StoreOptions
 from holdfast.stores.postgres import variables
-from holdfast.stores.postgres.session import END, PostgresSession
+from holdfast.stores.postgres.session import PostgresSession
 from holdfast.stores.sql.options import split_url
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.transactions.session import Batch, RowLocked
@@ -277,7 +277,7 @@ def test_a_grant_is_on_the_disk_when_it_is_answered_and_a_release_need_not_be(re
         assert unflushed() == 0
         take(store, "b-1", wait=True)
         assert store.execute(Release(KEY, "a-1", granted.token)) == Released(0, next="b-1")
-        assert unflushed() > 0
+        assert unflushed() == 0  # the winner enters by it
         claimed = take(store, "b-1", wait=True)
         assert isinstance(claimed, Granted)
         assert unflushed() == 0
@@ -392,7 +392,7 @@ def test_who_joins_a_queue_looks_for_a_circle_behind_the_commit(make_store, monk
     take(store, "a-1")
     monkeypatch.setattr(PostgresSession, "send", spy)
     assert isinstance(take(store, "b-1", wait=True), Queued)
-    assert sent == ["lock_row", "join_queue", END, "is_waited_for", END]
+    assert sent == ["join_queue"]
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
