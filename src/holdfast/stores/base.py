@@ -70,6 +70,7 @@ class Traits:
     swept: bool = False  # whoever runs it tidies up: its clients need not, and may have no right to
     tells_holders: bool = True  # of a break, at once; if not, they learn of it by their next renewal
     groups: bool = False  # many requests at once cost little more than one: see `Store.execute_many`
+    enters: bool = False  # whoever is handed a lock can enter by the signal: see the protocol
 
 
 class Store(Protocol):

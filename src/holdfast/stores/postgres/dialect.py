@@ -80,7 +80,7 @@ class PostgresDialect(Dialect[PooledSessions]):
         for row in self._call([("join_queue", asking)])[0]:
             owner, host, pid, token, granted_at, claimed, expires_at, waiters, now, has_any = row
             holder = r.Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
-            return r.Queued(waiters, holder, (expires_at - now) / 1e6), has_any
+            return r.Queued(waiters, holder, (expires_at - now) / 1e6, now / 1e6), has_any
         return None
 
     def hand_over(self, request: r.Release) -> r.Released | None:
@@ -94,7 +94,7 @@ class PostgresDialect(Dialect[PooledSessions]):
             (END, {}),
             ("notify_winner", {"key": key, "attempt": attempt, "instance": ours, "channel": CHANNEL}),
         ]
-        return self._handed(key, [row[:3] for row in self._call(batch)[0]])
+        return self._handed(key, self._call(batch)[0])
 
     def _call(self, batch: Batch) -> list[list[Row]]:
         """Run statements that call our functions. Who may not call them has the rules.
@@ -177,4 +177,6 @@ class PostgresDialect(Dialect[PooledSessions]):
     def signal_within(self, caller: Caller, instance: str, signal: r.Signal) -> None:
         """Wake a client when the caller commits."""
         if instance:
-            caller.execute(SQL["notify_within"], notification(instance, signal))
+            said = notification(instance, signal)
+            # Not the token: how durable the commit is, is up to them.
+            caller.execute(SQL["notify_within"], {"channel": said["channel"], "payload": said["hint"]})

@@ -19,6 +19,7 @@ import psycopg
 from psycopg import pq
 
 from holdfast import errors
+from holdfast.core.data import replace
 from holdfast.core.requests import Signal
 from holdfast.stores.postgres import failures, variables
 from holdfast.stores.signals import as_text
@@ -362,8 +363,9 @@ def channel_of(instance: str) -> str:
 
 
 def notification(instance: str, signal: Signal) -> dict[str, str]:
-    """Return a signal as a notification: its channel, and what it says."""
-    return {"channel": channel_of(instance), "payload": as_text(signal)}
+    """Return a signal as a notification: its channel, and what it says; and that without a token."""
+    hint = replace(signal, expires_in=0.0, token=0, at=0.0) if signal.token else signal
+    return {"channel": channel_of(instance), "payload": as_text(signal), "hint": as_text(hint)}
 
 
 class NotPrepared(errors.StoreUnavailable):

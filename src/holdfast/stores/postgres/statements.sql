@@ -7,6 +7,9 @@
 -- Everything runs at READ COMMITTED.
 --
 -- :clock = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+--
+-- A commit that waits for a standby may give that up, with a warning that comes too late for what is sent along with it.
+-- :unwatched = current_setting('synchronous_standby_names') = ''
 
 -- name: acquire
 -- The fast path: a row when granted, in one statement. It takes only a lock that is free with nobody waiting. No row:
@@ -71,10 +74,12 @@ SELECT winner, its_instance, its_attempt, its_token, at, lasts
 
 -- name: notify_winner
 -- After the commit of hand_over, in the same round trip: tell whoever was handed the lock, unless it is us. By itself and
--- lazily: a notification locks all others out until its commit. Who released last tells that it is our hand-over. What
--- a standby has to confirm is not known to be confirmed here: then no token is told, and the winner asks.
+-- lazily: a notification locks all others out until its commit. Who released last tells that it is our hand-over. The
+-- winner enters by the token. If there are standbys that have to confirm, it is not told, and asks.
 SELECT pg_notify(left(:channel || split_part(instance, '/', 1), 63),
-                 concat_ws(chr(10), 'granted', lock_key, attempt, '0', split_part(instance, '/', 2)))
+                 concat_ws(chr(10), CASE WHEN :unwatched THEN concat_ws(' ', 'granted', token, granted_at) ELSE 'granted' END,
+                           lock_key, attempt, CASE WHEN :unwatched THEN (expires_at - granted_at) / 1e6 ELSE 0 END,
+                           split_part(instance, '/', 2)))
   FROM holdfast_locks
  WHERE lock_key = :key AND claimed = 0 AND last_attempt = :attempt AND attempt IS NOT NULL
    AND split_part(instance, '/', 1) NOT IN (:instance, '')
@@ -88,7 +93,9 @@ SET LOCAL synchronous_commit = off;
 
 -- name: notify
 -- A transaction of its own, which nobody needs on the disk: waiting for that would only delay who is to be woken.
-SELECT pg_notify(:channel, :payload) WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL;
+-- :hint is the same without a token.
+SELECT pg_notify(:channel, CASE WHEN :unwatched THEN :payload ELSE :hint END)
+ WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL;
 
 -- name: notify_within
 -- In a caller's transaction, with its commit, which stays as durable as it is. Not where there may be a second phase:
@@ -181,7 +188,7 @@ WITH due AS (
        AND l.expires_at <= :clock + a.ttl
        FOR NO KEY UPDATE OF l SKIP LOCKED)
 UPDATE holdfast_locks AS l
-   SET expires_at = :clock + due.ttl
+   SET expires_at = :clock + due.ttl, claimed = 1
   FROM due
  WHERE l.lock_key = due.lock_key
    AND l.expires_at > :clock
