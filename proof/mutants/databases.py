@@ -384,8 +384,8 @@ DATABASE_MUTANTS = (
                 (
                     "  FROM (SELECT * FROM holdfast_locks\n"
                     " UNION ALL SELECT l.lock_key, l.token, l.owner, t.attempt, 0, l.expires_at,"
-                    " l.granted_at, t.instance, l.host, l.pid, l.last_attempt, 0, 0, 0, 0, NULL FROM holdfast_tickets AS t"
-                    " JOIN holdfast_locks AS l USING (lock_key)) AS l\n"
+                    " l.granted_at, t.instance, l.host, l.pid, l.last_attempt, 0, 0, 0, 0, NULL"
+                    " FROM holdfast_tickets AS t JOIN holdfast_locks AS l USING (lock_key)) AS l\n"
                     " WHERE lock_key = :key AND claimed = 0 AND last"
                 ),
             ),
