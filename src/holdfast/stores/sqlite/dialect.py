@@ -11,11 +11,12 @@ from holdfast import errors
 from holdfast.core import requests as r
 from holdfast.core.cluster import Claim, Claimed
 from holdfast.core.events import HistoryLevel
-from holdfast.stores.base import instant, micros
+from holdfast.stores.base import instant, micros, place_of
 from holdfast.stores.sql.callers import rehearsal
 from holdfast.stores.sql.callers.connections import Caller
 from holdfast.stores.sql.callers.rehearsal import Foreseen
 from holdfast.stores.sql.dialect import Dialect, asked
+from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.rules.runner import Fetch
 from holdfast.stores.sqlite import claims, glance
 from holdfast.stores.sqlite.database import SQL, Transaction
@@ -29,6 +30,7 @@ class SQLiteDialect(Dialect[FileSessions]):
     signals: Doorbells
     database = "sqlite"
     savepoints_may_commit = True  # if no BEGIN came before them, as with SQLAlchemy
+    hands_over = True
 
     def __init__(self, sessions: FileSessions, level: HistoryLevel, signals: Doorbells) -> None:
         super().__init__(sessions, level, signals)
@@ -50,6 +52,37 @@ class SQLiteDialect(Dialect[FileSessions]):
         """Take a free lock, or claim what was handed to us, in one statement."""
         rows = self._database.fetch(SQL["acquire"], asked(request))
         return r.Granted(rows[0][0], rows[0][1] / 1e6) if rows else None
+
+    def queue(self, request: r.Acquire) -> tuple[r.Queued, bool] | None:
+        """Join a queue by two statements."""
+        named = {"key": request.key, "attempt": request.attempt, "owner": request.owner}
+
+        def join(run: Transaction) -> tuple[r.Queued, bool] | None:
+            for row in run("join_queue", now=instant(request.now), **named):
+                now, number, waiters, owner, host, pid, token, granted_at, claimed, end, is_waited_for = row
+                times = {"queued_at": now, "expires_at": now + micros(request.patience)}
+                terms = {"claim": micros(request.claim), "terms": None}
+                run("queue", number=number, **named, **times, **terms, **place_of(request.client))
+                holder = r.Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
+                return r.Queued(waiters, holder, (end - now) / 1e6), bool(is_waited_for)
+            return None
+
+        return self.sessions.transact(join)
+
+    def hand_over(self, request: r.Release) -> r.Released | None:
+        """Release to the next by two statements."""
+        key, attempt, now = request.key, request.attempt, instant(request.now)
+
+        def hand_over(run: Transaction) -> list[Row]:
+            found = run("hand_over", key=key, attempt=attempt, token=request.token, now=now)
+            if found:
+                run("delete_head", key=key)
+            return found
+
+        for owner, instance, winner, *_ in self.sessions.transact(hand_over):
+            self.sessions.tell([r.addressed(instance, r.Signal("granted", key, winner))])
+            return r.Released(0, owner)
+        return None
 
     def claim(self, request: Claim) -> tuple[Claimed, list[str]] | None:
         """Claim by few statements."""
