@@ -69,6 +69,7 @@ class Traits:
     pins: bool = False  # a fence stops nobody but who would take over that key; otherwise all writers
     swept: bool = False  # whoever runs it tidies up: its clients need not, and may have no right to
     groups: bool = False  # many requests at once cost little more than one: see `Store.execute_many`
+    at_once: bool = False  # it can answer some requests without waiting for anything: see `AtOnce`
 
 
 class Store(Protocol):
@@ -117,6 +118,13 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of connections and threads."""
+
+
+class AtOnce(Protocol):
+    """What a store with the trait *at_once* has, for callers that must not wait: event loops."""
+
+    def execute_at_once(self, request: Request[A]) -> A | None:
+        """Answer *request* if that needs no waiting. None: nothing has happened, and `execute` is needed."""
 
 
 class Tables(Protocol):
