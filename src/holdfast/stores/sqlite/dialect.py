@@ -64,7 +64,7 @@ class SQLiteDialect(Dialect[FileSessions]):
                 terms = {"claim": micros(request.claim), "terms": None}
                 run("queue", number=number, **named, **times, **terms, **place_of(request.client))
                 holder = r.Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
-                return r.Queued(waiters, holder, (end - now) / 1e6), bool(is_waited_for)
+                return r.Queued(waiters, holder, (end - now) / 1e6, now / 1e6), bool(is_waited_for)
             return None
 
         return self.sessions.transact(join)
@@ -79,10 +79,7 @@ class SQLiteDialect(Dialect[FileSessions]):
                 run("delete_head", key=key)
             return found
 
-        for owner, instance, winner, *_ in self.sessions.transact(hand_over):
-            self.sessions.tell([r.addressed(instance, r.Signal("granted", key, winner))])
-            return r.Released(0, owner)
-        return None
+        return self._handed(key, self.sessions.transact(hand_over))
 
     def claim(self, request: Claim) -> tuple[Claimed, list[str]] | None:
         """Claim by few statements."""

@@ -86,7 +86,7 @@ UPDATE holdfast_locks AS l
                       AND two.number = (SELECT min(number) FROM holdfast_tickets
                                          WHERE lock_key = :key AND number > one.number)
                       AND (two.expires_at <= t.now OR two.claim > one.claim))
-RETURNING owner, instance, attempt, token, granted_at, expires_at;
+RETURNING owner, instance, attempt, token, granted_at, expires_at - granted_at;
 
 -- name: delete_head
 DELETE FROM holdfast_tickets
@@ -138,7 +138,7 @@ UPDATE holdfast_outcomes SET until_at = min(until_at, :until_at) WHERE lock_key 
 -- Run for each lease of a batch, in one transaction: SQLite has no round trips to save, and a join with a list of
 -- leases would be at the mercy of the planner (after ANALYZE of a small table it scanned a large one). Matches
 -- only what is ours, alive, and not held for longer already.
-UPDATE holdfast_locks SET expires_at = :end
+UPDATE holdfast_locks SET expires_at = :end, claimed = 1
  WHERE lock_key = :key AND attempt = :attempt AND token = :token
    AND expires_at > :now AND expires_at <= :end;
 

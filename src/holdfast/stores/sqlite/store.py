@@ -76,8 +76,9 @@ class SQLiteStore(SqlStore):
         signals = signals or Doorbells(self.path.resolve(), options.client.instance)
         sessions = FileSessions(self.path, signals, synchronous=synchronous, busy_timeout=busy_timeout)
         dialect = SQLiteDialect(sessions, options.history, signals)
-        # Not if each commit waits for the disk.
-        super().__init__(options, dialect, signals=SUPPORTED, groups=True, at_once=synchronous == "normal")
+        # Nothing is answered at once if each commit waits for the disk.
+        can = {"groups": True, "enters": True, "at_once": synchronous == "normal"}
+        super().__init__(options, dialect, signals=SUPPORTED, **can)
 
     def execute_at_once(self, request: Request[A]) -> A | None:
         """Answer a request that is one statement, if it is our turn."""

@@ -23,6 +23,8 @@ class TraitsAndClients:
             traits.transactions,
             traits.pins,
             traits.groups,
+            traits.enters,
+            traits.at_once,
         ):
             assert isinstance(claim, bool)
 
