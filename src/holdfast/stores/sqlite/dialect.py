@@ -70,14 +70,18 @@ class SQLiteDialect(Dialect[FileSessions]):
         return self.sessions.transact(join)
 
     def hand_over(self, request: r.Release) -> r.Released | None:
-        """Release to the next by two statements."""
-        key, attempt, now = request.key, request.attempt, instant(request.now)
+        """Release to the next by three statements."""
+        key = request.key
+        ours = {"key": key, "attempt": request.attempt, "token": request.token, "now": instant(request.now)}
 
         def hand_over(run: Transaction) -> list[Row]:
-            found = run("hand_over", key=key, attempt=attempt, token=request.token, now=now)
-            if found:
-                run("delete_head", key=key)
-            return found
+            for now, token, number, attempt, owner, claim, instance, host, pid in run("next_holder", **ours):
+                place = {"instance": instance, "host": host, "pid": pid}
+                lease = {"token": token, "attempt": attempt, "owner": owner, "claim": claim}
+                run("hand_over", key=key, now=now, **lease, **place)
+                run("delete_ticket", key=key, number=number)
+                return [(owner, instance, attempt, token, now, claim)]
+            return []
 
         return self._handed(key, self.sessions.transact(hand_over))
 

@@ -67,30 +67,30 @@ RETURNING :clock, next_ticket - 1, waiters, owner, host, pid, token, granted_at,
                       CROSS JOIN holdfast_locks AS l ON l.lock_key = h.lock_key
                       WHERE h.owner = :owner AND l.waiters > 0);
 
--- name: hand_over
--- The fast path of a release with somebody waiting, before the winner's ticket is deleted in the same transaction: a row
--- with the winner. Only where there is nothing else to settle or to tell: one hold, both heads of the queue alive, the
--- first on plain terms. No row: the slow path.
-UPDATE holdfast_locks AS l
-   SET token = max(l.token + 1, t.now), owner = one.owner, attempt = one.attempt, claimed = 0, last_attempt = :attempt,
-       granted_at = t.now, expires_at = t.now + one.claim,
-       instance = one.instance, host = one.host, pid = one.pid, waiters = l.waiters - 1
+-- name: next_holder
+-- The fast path of a release with somebody waiting, to its end: the ticket that is handed the lock. Only where there is
+-- nothing else to settle or to tell: one hold, both heads of the queue alive, the first on plain terms. No row: the slow
+-- path. (One UPDATE … FROM would read the whole queue.)
+SELECT t.now, max(l.token + 1, t.now), one.number, one.attempt, one.owner, one.claim, one.instance, one.host, one.pid
   FROM (SELECT :clock AS now) AS t
+ CROSS JOIN holdfast_locks AS l
  CROSS JOIN holdfast_tickets AS one
  WHERE l.lock_key = :key AND l.attempt = :attempt AND l.token = :token AND l.holds = 0 AND l.notes IS NULL
    AND l.expires_at > t.now
-   AND one.lock_key = :key AND one.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key)
+   AND one.lock_key = :key
+   AND one.number = (SELECT number FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 1)
    AND one.terms IS NULL AND one.expires_at > t.now
    AND NOT EXISTS (SELECT 1 FROM holdfast_tickets AS two
                     WHERE two.lock_key = :key
-                      AND two.number = (SELECT min(number) FROM holdfast_tickets
-                                         WHERE lock_key = :key AND number > one.number)
-                      AND (two.expires_at <= t.now OR two.claim > one.claim))
-RETURNING owner, instance, attempt, token, granted_at, expires_at - granted_at;
+                      AND two.number = (SELECT number FROM holdfast_tickets
+                                         WHERE lock_key = :key AND number > one.number ORDER BY number LIMIT 1)
+                      AND (two.expires_at <= t.now OR two.claim > one.claim));
 
--- name: delete_head
-DELETE FROM holdfast_tickets
- WHERE lock_key = :key AND number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key);
+-- name: hand_over
+UPDATE holdfast_locks
+   SET token = :token, owner = :owner, attempt = :attempt, claimed = 0, last_attempt = attempt, granted_at = :now,
+       expires_at = :now + :claim, instance = :instance, host = :host, pid = :pid, waiters = waiters - 1
+ WHERE lock_key = :key;
 
 -- name: begin
 BEGIN IMMEDIATE;
