@@ -100,9 +100,9 @@ def _some(line: socket.socket) -> bytes:
 
 @contextmanager
 def connected(
-    servers: Mapping[str, tuple[int, int, Callable[[int], Talk]]],
+    servers: Mapping[str, tuple[int, int, Callable[..., Talk]] | tuple[int, int, Callable[..., Talk], int]],
 ) -> Iterator[dict[str, Connections]]:
-    """Connect to each server of name → (port, process, what to say)."""
+    """Connect to each server of name → (port, process, what to say, and on how many connections)."""
     made: dict[str, Connections] = {}
     try:
         for name, server in servers.items():
@@ -124,14 +124,15 @@ def post(path: str, body: str, *headers: str) -> bytes:
     return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", body]).encode()
 
 
-def pairs(index: int) -> Talk:
+def pairs(index: int, *headers: str) -> Talk:
     """Take a lock and give it back, on keys of our own, with everything that a client says."""
     attempts = bare.new_attempt
     who = '"client":{"instance":"","host":"bench","pid":1}'
     rest = f'"owner":"{bare.OWNER}","ttl":30.0,"wait":true,{who},"limit":1,"patience":15.0,"claim":5.0'
     for key in cycle([f"key-{index}-{number}" for number in range(KEYS)]):
         attempt = attempts()
-        answer = yield post(f"/v1/locks/{key}/acquire", f'{{"attempt":"{attempt}",{rest}}}')
+        answer = yield post(f"/v1/locks/{key}/acquire", f'{{"attempt":"{attempt}",{rest}}}', *headers)
         began = answer.index(b'"token":') + 8
         token = int(answer[began : answer.index(b",", began)])
-        yield post(f"/v1/locks/{key}/release", f'{{"attempt":"{attempt}","token":{token},"retire":false}}')
+        body = f'{{"attempt":"{attempt}","token":{token},"retire":false}}'
+        yield post(f"/v1/locks/{key}/release", body, *headers)
