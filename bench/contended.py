@@ -65,7 +65,7 @@ def measure(place: Place, quick: bool) -> list[Line]:
                 seen[name].append(one_contest())
     named = {name: middle(results) for name, results in seen.items()}
     crowds = {name: named.pop(name) for name in (IDLE, WAITING) if name in named}
-    trips, statements = per_hand_over(kind, url, seconds / 2)
+    trips, statements = per_hand_over(kind, url, seconds)
     cpu = waiting_cpu(place.database(), 1.0 if quick else 3.0)
     return [
         *_rates(kind.name, raw, named),

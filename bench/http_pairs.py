@@ -64,12 +64,14 @@ def _start(
     header = f"Authorization: Bearer {serving.access_token(guarded)}"
     with_tokens = stack.enter_context(serving.lock_server(guarded, place))
     servers["tokens"] = (with_tokens.port, with_tokens.pid, lambda index: pairs(index, header))
-    servers["one"] = (*servers[SQLITE][:2], lambda _: pairs(CONNECTIONS), 1)
+    single = stack.enter_context(serving.lock_server(f"sqlite:///{place}/single.db", place))
+    servers["one"] = (single.port, single.pid, pairs, 1)
     logged = stack.enter_context(serving.lock_server(f"sqlite:///{place}/logged.db", place, level="info"))
     servers["logged"] = (logged.port, logged.pid, pairs)
     if etcd := stack.enter_context(serving.etcd(place)):
         servers["etcd"] = (*etcd, partial(serving.etcd_pairs, etcd[0]))
-        servers["etcd, one"] = (*etcd, lambda _: serving.etcd_pairs(etcd[0], CONNECTIONS), 1)
+        # A lock that nobody of the others may hold while it is not their turn.
+        servers["etcd, one"] = (*etcd, lambda index: serving.etcd_pairs(etcd[0], CONNECTIONS + index), 1)
     else:
         absent["etcd"] = serving.NO_ETCD
     return servers, ours, absent

@@ -58,6 +58,11 @@ class Line:
         return f"{missing}: {REASONS[self.title]}" if self.title in REASONS else missing
 
     @property
+    def told_ratio(self) -> float | None:
+        """Tell the ratio to something else; None where it is the figure itself, in its own unit."""
+        return round(self.ratio, 4) if self.ratio is not None and self.unit == "×" else None
+
+    @property
     def before(self) -> str:
         """Tell what it was before, of the lines of which that is kept."""
         found = before.measured(self.title)

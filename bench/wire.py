@@ -1,7 +1,8 @@
 """What clients and a database server say to each other, counted on the way between them.
 
 A plain TCP proxy in a process of its own. So nothing has to be known of who asks, and nobody who asks does
-more than usual. It is slower than the way without: who counts does not time.
+more than usual. It keeps each answer for a moment: what a client sends until then was not sent because of the
+answer, so that it belongs to the same round trip. Who counts does not time.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import re
 import selectors
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from urllib.parse import urlsplit
@@ -20,6 +22,7 @@ from bench.processes import meanwhile
 from bench.servers import POSTGRES, Kind
 from tests.servers.ports import HOST
 
+KEPT = 0.001  # seconds that an answer is kept
 VERSION_3 = 196608  # what a PostgreSQL client says first, once it asks no more for encryption
 
 Counter = Callable[[int, int], tuple[int, int]]  # round trips and statements, from and to monotonic ns
@@ -99,39 +102,50 @@ class Line:
     trips: list[list[int]] = field(default_factory=list)  # when it began, and its statements
     answered: bool = True
 
-    def pass_on(self, source: socket.socket) -> bool:
-        """Pass on what has come, and count; tell whether the line is still open."""
-        try:
-            data = source.recv(65536)
-            (self.server if source is self.client else self.client).sendall(data)
-        except ConnectionError:
-            data = b""
-        if source is self.server:
-            self.answered = True
-        elif data:
-            if self.answered:  # whatever is sent before the answer belongs to the same round trip
+    def ask(self) -> bool:
+        """Pass on what the client says, and count; tell whether it is still there."""
+        data = _read(self.client)
+        if data:
+            if self.answered:
                 self.trips.append([time.monotonic_ns(), 0])
                 self.answered = False
             self.trips[-1][1] += self.talk.statements(data)
+            self.server.sendall(data)
         return bool(data)
+
+    def answer(self, data: bytes) -> None:
+        """Pass on what the server said."""
+        self.answered = True
+        with suppress(OSError):  # the client has gone meanwhile
+            self.client.sendall(data)
 
     def close(self) -> None:
         self.client.close()
         self.server.close()
 
 
+def _read(source: socket.socket) -> bytes:
+    try:
+        return source.recv(65536)
+    except ConnectionError:
+        return b""
+
+
 def _pass_on(orders: Connection, target: tuple[str, int], talk: type[Postgres] | type[MySQL]) -> None:
     lines: list[Line] = []
+    kept: deque[tuple[float, Line, bytes]] = deque()  # answers, and when to pass them on
     wait = selectors.DefaultSelector()
     with socket.create_server((HOST, 0), backlog=500) as entrance:
         wait.register(entrance, selectors.EVENT_READ)
         wait.register(orders, selectors.EVENT_READ)
         orders.send(entrance.getsockname()[1])
         while True:
-            for key, _ in wait.select():
+            for key, _ in wait.select(max(kept[0][0] - time.monotonic(), 0) if kept else None):
+                line = key.data
                 if key.fileobj is orders:
                     start, stop = orders.recv()
-                    seen = [said for line in lines for began, said in line.trips if start <= began < stop]
+                    trips = [trip for each in lines for trip in each.trips if start <= trip[0] < stop]
+                    seen = [said for _, said in trips if said]  # preparing and leaving do not count
                     orders.send((len(seen), sum(seen)))
                 elif key.fileobj is entrance:
                     line = Line(entrance.accept()[0], socket.create_connection(target), talk())
@@ -139,7 +153,13 @@ def _pass_on(orders: Connection, target: tuple[str, int], talk: type[Postgres] |
                     for each in (line.client, line.server):
                         each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                         wait.register(each, selectors.EVENT_READ, line)
-                elif key.data.client.fileno() >= 0 and not key.data.pass_on(key.fileobj):
-                    for each in (key.data.client, key.data.server):
-                        wait.unregister(each)
-                    key.data.close()
+                elif line.client.fileno() >= 0:
+                    if key.fileobj is line.server and (data := _read(line.server)):
+                        kept.append((time.monotonic() + KEPT, line, data))
+                    elif key.fileobj is line.server or not line.ask():
+                        for each in (line.client, line.server):
+                            wait.unregister(each)
+                        line.close()
+            while kept and kept[0][0] <= time.monotonic():
+                _, line, data = kept.popleft()
+                line.answer(data)
