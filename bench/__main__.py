@@ -11,7 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from bench import before
 from bench.measure import Others, machine
+from bench.reasons import REASONS
 from bench.report import Line, show
 from bench.servers import versions
 
@@ -51,11 +53,15 @@ def main() -> None:
     sys.stdout.write(f"{busy_text}\n")
     if given.keep:
         found = {line.title: [line.value, line.told_ratio] for line in lines if line.value != FAILED}
-        given.keep.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        rows = ",\n".join(f"  {_json(title)}: {_json(figures)}" for title, figures in found.items())
+        given.keep.write_text(f"{{\n{rows}\n}}\n", "utf-8")
     if not given.sections and not given.quick:
         from bench.page import write  # draws, which takes a while to import
 
         write(about, busy_text, results)
+        titles = {line.title for line in lines}
+        if stale := [title for title in (*before.TITLES, *REASONS) if title not in titles]:
+            sys.stdout.write(f"kept, but there is no such line: {'; '.join(stale)}\n")
     if any(line.value == FAILED for line in lines):
         sys.exit("a section failed")
 
@@ -71,6 +77,10 @@ def _run(name: str, quick: bool) -> tuple[Any, list[Line]]:
         lines = [Line(name, FAILED, f"{type(error).__name__}: {error}")]
     show(f"{section.TITLE}  [{name}, {time.perf_counter() - started:.0f} s]", lines)
     return section, lines
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _arguments() -> argparse.Namespace:

@@ -1,7 +1,7 @@
 """What the lines came to before hand-overs were made fast, to be shown beside what they come to now.
 
 Another run, so that only ratios compare. `before.json` has by the title of a line: what was measured, and the
-ratio where it was beside the same thing.
+ratio where it was beside the same thing. ``python -m bench --keep FILE`` writes such a file.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ _known: dict[str, tuple[str, float | None]] = {
     title: (measured, ratio)
     for title, (measured, ratio) in json.loads(Path(__file__).with_suffix(".json").read_text("utf-8")).items()
 }
+TITLES = tuple(_known)
 
 
 def measured(title: str) -> tuple[str, float | None] | None:

@@ -39,6 +39,7 @@ void connect_to(char **where) {
     run("SET plan_cache_mode = 'force_generic_plan'");
     run("SET enable_seqscan = off"); // the tables are small when the plans are made
     run("SET enable_bitmapscan = off");
+    run("SET jit = off");
     snprintf(instance, sizeof instance, "worker%d", getpid());
     snprintf(listen, sizeof listen, "LISTEN %s", instance);
     run(listen);
