@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from statistics import median
+from typing import NoReturn
 
 from bench import bare
 from tests.servers.ports import HOST
 
 CONNECTIONS = 32
 KEYS = 20  # of one connection
+PATIENCE = 30.0
 
 Talk = Generator[bytes, bytes, None]  # yields requests, is sent the answers
 
@@ -65,7 +67,7 @@ class Connections:
         stop = began + seconds
         done, more, under_way = 0, True, len(talks)
         while under_way:
-            for fileno, _ in poll():
+            for fileno, _ in poll(PATIENCE) or _nobody_answers():
                 line, talk = talks[fileno]
                 answer = line.recv(65536)
                 while not answer.endswith((b"}", b"}\n")):
@@ -89,6 +91,10 @@ class Connections:
         self._poll.close()
         for line, _ in self._talks.values():
             line.close()
+
+
+def _nobody_answers() -> NoReturn:
+    raise TimeoutError(f"no answer within {PATIENCE:g} s")
 
 
 def _some(line: socket.socket) -> bytes:
