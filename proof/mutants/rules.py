@@ -147,7 +147,8 @@ RULES_MUTANTS = (
         (
             (
                 (
-                    "UPDATE holdfast_locks\n   SET owner = NULL, attempt = NULL, last_attempt = attempt,\n"
+                    "UPDATE holdfast_locks\n"
+                    "   SET owner = NULL, attempt = NULL, last_attempt = attempt, claimed = 1,\n"
                     "       expires_at = :clock\n WHERE lock_key = :key AND attempt"
                 ),
                 "DELETE FROM holdfast_locks\n WHERE lock_key = :key AND attempt",

@@ -226,6 +226,7 @@ class Spy:
         self.fault: Callable[[Request[Any]], BaseException | None] = lambda _: None
         self._execute = client._engine.store.execute
         client._engine.store.execute = self.execute
+        client._engine.store.execute_at_once = lambda _: None  # all are to be seen
 
     def execute(self, request: Request[Any]) -> Any:
         self.seen.append(request)

@@ -71,6 +71,7 @@ class Traits:
     tells_holders: bool = True  # of a break, at once; if not, they learn of it by their next renewal
     groups: bool = False  # many requests at once cost little more than one: see `Store.execute_many`
     enters: bool = False  # whoever is handed a lock can enter by the signal: see the protocol
+    at_once: bool = False  # it can answer some requests without waiting for anything: see `AtOnce`
 
 
 class Store(Protocol):
@@ -119,6 +120,13 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of connections and threads."""
+
+
+class AtOnce(Protocol):
+    """What a store with the trait *at_once* has, for callers that must not wait: event loops."""
+
+    def execute_at_once(self, request: Request[A]) -> A | None:
+        """Answer *request* if that needs no waiting. None: nothing has happened, and `execute` is needed."""
 
 
 class Tables(Protocol):
