@@ -12,6 +12,7 @@ import json
 import os
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,10 @@ from holdfast.core.settings import Settings
 from proof.histories.records import CALLS, Outcome
 
 _ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+class WouldWait(StoreUnavailable):
+    """A request that could not be answered at once."""
 
 
 class Recorder:
@@ -136,6 +141,26 @@ class Recorder:
             return keep(grant, wish)
 
         engine.store.execute, engine.keep = recorded, kept
+        if engine.store.traits.at_once:
+            self._watch_at_once(engine.store)
+
+    def _watch_at_once(self, store: Any) -> None:
+        """Note what is answered at once; what is not was certainly not applied."""
+        execute = store.execute_at_once
+
+        def answered(request: Request[Any]) -> Any:
+            answer = execute(request)
+            if answer is None:
+                raise WouldWait
+            return answer
+
+        def recorded(request: Request[Any]) -> Any:
+            with suppress(WouldWait):
+                fields = _fields_of(request)
+                return self._record(answered, request, fields) if fields else execute(request)
+            return None
+
+        store.execute_at_once = recorded
 
     def _enter(self, grant: Grant, settings: Settings) -> None:
         """Note that a winner has entered by the hand-over, before its keeper knows of the lease."""
