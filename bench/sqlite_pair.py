@@ -62,9 +62,10 @@ def run(quick: bool) -> list[Line]:
                 per_second(seen["async"].rate),
                 f"bare {per_second(bare_rate)}",
                 seen["async"].rate / bare_rate,
-                0.5 if synchronous == "normal" else None,
+                0.5,
                 means="`async with locks.hold(key): pass`: on the event loop's own thread where commits do"
                 " not wait for the disk, otherwise two trips to the thread that talks to the file.",
+                label=f"SQLite pair, async, {which}",
             )
         )
     return lines

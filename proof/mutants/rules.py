@@ -11,6 +11,7 @@ from proof.mutants.databases import (
     MYSQL_SCHEMA,
     ON_POSTGRES,
     POSTGRES,
+    POSTGRES_FUNCTIONS,
     POSTGRES_ROWS,
     POSTGRES_SCHEMA,
     SHARED,
@@ -351,8 +352,8 @@ RULES_MUTANTS_ON_SERVERS = (
     Mutant(
         "postgres: ticket numbers come from a cached sequence",
         "22, P7",
-        POSTGRES,
-        (("next_ticket - 1 AS number,", "next_ticket + (next_ticket % 2) * 2 AS number,"),),
+        POSTGRES_FUNCTIONS,
+        (("l.next_ticket - 1\n", "l.next_ticket + (l.next_ticket % 2) * 2\n"),),
         ON_POSTGRES.format("the_queue_is_served_in_order_to_its_end"),
     ),
     Mutant(

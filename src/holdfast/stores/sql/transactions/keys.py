@@ -29,7 +29,7 @@ class KeyRequests:
         self._on_key = transactor.on_key
         self._dialect = dialect
         self._is_fast = transactor.level != "all"  # otherwise everything goes into the history as well
-        self._be_reachable = dialect.signals.be_reachable
+        self._expect = dialect.signals.expect
         self._contended: dict[str, str] = {}  # key → the attempt of ours that was queued there last
         self.answers: dict[type, Callable[[Any], Any]] = {
             r.Acquire: self._acquire,
@@ -66,7 +66,7 @@ class KeyRequests:
             if plain and not request.wait and (busy := self._refuse(request)):
                 return busy
             if request.wait:
-                self._be_reachable()
+                self._expect(request.patience)
             answer: Acquired
             if is_fast and request.wait and (queued := self._dialect.queue(request)):
                 answer, may_close_a_circle = queued
