@@ -11,8 +11,8 @@ from holdfast import errors
 from holdfast.core.cluster import Claim, Claimed, Offer, OfferedWork
 from holdfast.core.data import replace
 from holdfast.core.events import HistoryLevel
-from holdfast.core.requests import Acquire, Granted, Release, Released, Request, Sweep
-from holdfast.stores.base import instant
+from holdfast.core.requests import Acquire, Granted, Holder, Queued, Release, Released, Request, Sweep
+from holdfast.stores.base import instant, micros, place_of
 from holdfast.stores.mysql import callers, claims, failures, galera
 from holdfast.stores.mysql.schema import SCHEMA, SQL, named
 from holdfast.stores.mysql.session import MySQLSession
@@ -81,6 +81,17 @@ class MySQLDialect(Dialect[PooledSessions]):
             self._used.clear()
         self._used.add(request.key)
         return Granted(rows[0][0], request.ttl) if rows else None
+
+    def queue(self, request: Acquire) -> tuple[Queued, bool] | None:
+        """Join a queue in one round trip."""
+        named = {"key": request.key, "attempt": request.attempt, "owner": request.owner}
+        times = {"claim": micros(request.claim), "patience": micros(request.patience)}
+        asking = {**named, **times, "now": instant(request.now), **place_of(request.client)}
+        for owner, host, numbers in self.sessions.fetch("join_queue", **asking):
+            pid, token, granted_at, claimed, end, place, now, is_waited_for = map(int, numbers.split())
+            holder = Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
+            return Queued(place, holder, (end - now) / 1e6), bool(is_waited_for)
+        return None
 
     def hand_over(self, request: Release) -> Released | None:
         """Release to the next in one round trip."""

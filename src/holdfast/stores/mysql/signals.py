@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import cast
 
@@ -27,7 +27,7 @@ SLEEP = 20  # seconds, at most: an answer now and then shows that the line is no
 TURN = 2  # seconds to wait for a connection of ours that broke and that the server has not missed yet
 ASIDE = 0.1  # seconds, at most, to be out of somebody's way
 
-Grant = tuple[str, int]  # key and token
+Grant = tuple[str, str]  # key and token
 
 
 class Doorbell(SignalThread):
@@ -73,16 +73,16 @@ class Doorbell(SignalThread):
             listening = True
             first = False  # of all listeners of this server
             told: set[Grant] = set()
+            seconds = 0  # the first time, so that we are ready soon
             while not stop.is_set():
                 try:
-                    told = self._hear(session, told)
+                    tokens = ",".join([token for _, token in told])
+                    asked = {"instance": instance, "told": tokens, "first": first, "seconds": seconds}
+                    ((waited, handed, signals),) = session.fetch("hear", asked)
+                    first = first or waited == 1
+                    told = self._tell_new(session, told, handed, signals)
+                    seconds = SLEEP
                     ready.set()
-                    seen = sum(token for _, token in told)
-                    asked = {"instance": instance, "seen": seen, "seconds": SLEEP}
-                    if first:
-                        session.fetch("sleep", asked)
-                    else:
-                        first = session.fetch("wait", asked) == [(1,)]
                 except Interrupted:
                     continue  # by a signal
                 except Conflict:  # with somebody who changes the tables
@@ -106,15 +106,24 @@ class Doorbell(SignalThread):
         if session.fetch("listen", asked) != [(1,)]:
             raise errors.StoreUnavailable("MySQL: another connection listens for this client already")
 
-    def _hear(self, session: MySQLSession, told: set[Grant]) -> set[Grant]:
+    def _tell_new(
+        self, session: MySQLSession, told: set[Grant], handed: str | None, signals: str | None
+    ) -> set[Grant]:
         """Deliver what is new, and return all grants that wait for being claimed."""
-        asked = {"instance": self.instance}
-        handed, rows = session.send([("handed", asked), ("signals", asked)])
-        for key, attempt, token, address in handed:
+        grants = set()
+        for token, attempt, address, key in _rows(handed, 4):
+            grants.add((key, token))
             if (key, token) not in told:
                 self.deliver(addressed(address, Signal("granted", key, attempt))[1])
-        for number, kind, key, attempt, expires_in, to in rows:
-            self.deliver(Signal(cast("SignalKind", kind), key, attempt, expires_in / 1e6, to))
+        for number, *told_of in sorted(_rows(signals, 6), key=lambda row: int(row[0])):
+            expires_in, kind, key, attempt, to = told_of
+            self.deliver(Signal(cast("SignalKind", kind), key, attempt, int(expires_in) / 1e6, to))
             with suppress(Interrupted, Conflict):  # then it is told again
-                session.fetch("delete_signal", {"id": number})
-        return {(key, token) for key, _, token, _ in handed}
+                session.fetch("delete_signal", {"id": int(number)})
+        return grants
+
+
+def _rows(text: str | None, width: int) -> Iterator[tuple[str, ...]]:
+    """Return the rows of what ``hear`` has in one column."""
+    values = [] if text is None else text.split("\n")
+    return zip(*[iter(values)] * width, strict=True)
