@@ -23,7 +23,8 @@ from holdfast.core.requests import (
     Withdrawn,
 )
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.mysql.session import MySQLSession, Statement
+from holdfast.stores.mysql.session import MySQLSession
+from holdfast.stores.mysql.statement import Statement
 from holdfast.stores.sql.transactions.session import Batch, RowLocked, Transaction
 from holdfast.testing.conformance import CLIENT
 from tests.servers.mariadb import MariaDBServer

@@ -90,7 +90,7 @@ class MySQLDialect(Dialect[PooledSessions]):
         for owner, host, numbers in self.sessions.fetch("join_queue", **asking):
             pid, token, granted_at, claimed, end, place, now, is_waited_for = map(int, numbers.split())
             holder = Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
-            return Queued(place, holder, (end - now) / 1e6), bool(is_waited_for)
+            return Queued(place, holder, (end - now) / 1e6, now / 1e6), bool(is_waited_for)
         return None
 
     def hand_over(self, request: Release) -> Released | None:
@@ -99,7 +99,7 @@ class MySQLDialect(Dialect[PooledSessions]):
         rows = self.sessions.fetch(
             "hand_over", instance=self.signals.instance, now=instant(request.now), **named
         )
-        return self._handed(request.key, rows)
+        return self._handed(request.key, [(*winner, *map(int, told.split())) for *winner, told in rows])
 
     def claim(self, request: Claim) -> tuple[Claimed, list[str]] | None:
         """Claim in two round trips."""

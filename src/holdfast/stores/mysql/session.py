@@ -70,17 +70,19 @@ class MySQLSession:
         """Run statements as one block, which the server has parsed before: once for each connection."""
         quote = self._connection.escape
         texts = [statement.execution(name, parameters, quote)]
-        if name not in self._prepared:
+        before = int(name not in self._prepared)
+        if before:
             texts.insert(0, statement.preparation(name, quote))
+        must = before + statement.answers
         try:
-            results = self._trip(texts, len(texts), unknown=True)
+            results = self._trip(texts, must, unknown=True)
         except (failures.Interrupted, failures.TookTooLong) as error:
             if statement.begins:  # and maybe it has committed already
                 raise errors.OutcomeUnknown(str(error)) from error
             raise
         self._prepared.add(name)
         self._in_transaction = False
-        return results[len(texts) - 1]
+        return [row for rows in results[before:must] for row in rows]
 
     def send(self, batch: Batch, /, *, commits: bool = False) -> list[list[Row]]:
         """Run statements one after the other, in one round trip. Those after a commit are hints."""
@@ -142,7 +144,8 @@ class MySQLSession:
         if not instance:
             return []
         told = {"kind": signal.kind, "key": signal.key, "attempt": signal.attempt, "to": signal.to}
-        payload = {"instance": instance, "expires_in": micros(signal.expires_in), **told}
+        lasts = 0.0 if signal.token else signal.expires_in  # who is told no token has nothing to enter by
+        payload = {"instance": instance, "expires_in": micros(lasts), **told}
         name = "signal_granted" if signal.kind == "granted" else "signal"
         return [(name, payload), ("wake", {"instance": instance})]
 

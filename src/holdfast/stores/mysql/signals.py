@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
 from holdfast import errors
+from holdfast.core.data import replace
 from holdfast.core.requests import Signal, SignalKind, addressed
 from holdfast.log import log
 from holdfast.stores.mysql.failures import Interrupted
@@ -26,6 +27,8 @@ from holdfast.stores.sql.transactions.session import Conflict
 SLEEP = 20  # seconds, at most: an answer now and then shows that the line is not broken
 TURN = 2  # seconds to wait for a connection of ours that broke and that the server has not missed yet
 ASIDE = 0.1  # seconds, at most, to be out of somebody's way
+
+HANDED = 4  # numbers of what was handed to us; of a signal there are fewer
 
 Grant = tuple[str, str]  # key and token
 
@@ -78,9 +81,9 @@ class Doorbell(SignalThread):
                 try:
                     tokens = ",".join([token for _, token in told])
                     asked = {"instance": instance, "told": tokens, "first": first, "seconds": seconds}
-                    ((waited, handed, signals),) = session.fetch("hear", asked)
+                    (waited,), *heard = session.fetch("hear", asked)
                     first = first or waited == 1
-                    told = self._tell_new(session, told, handed, signals)
+                    told = self._tell_new(session, told, [text.split("\n") for (text,) in heard])
                     seconds = SLEEP
                     ready.set()
                 except Interrupted:
@@ -106,24 +109,22 @@ class Doorbell(SignalThread):
         if session.fetch("listen", asked) != [(1,)]:
             raise errors.StoreUnavailable("MySQL: another connection listens for this client already")
 
-    def _tell_new(
-        self, session: MySQLSession, told: set[Grant], handed: str | None, signals: str | None
-    ) -> set[Grant]:
+    def _tell_new(self, session: MySQLSession, told: set[Grant], heard: list[list[str]]) -> set[Grant]:
         """Deliver what is new, and return all grants that wait for being claimed."""
         grants = set()
-        for token, attempt, address, key in _rows(handed, 4):
-            grants.add((key, token))
-            if (key, token) not in told:
-                self.deliver(addressed(address, Signal("granted", key, attempt))[1])
-        for number, *told_of in sorted(_rows(signals, 6), key=lambda row: int(row[0])):
-            expires_in, kind, key, attempt, to = told_of
-            self.deliver(Signal(cast("SignalKind", kind), key, attempt, int(expires_in) / 1e6, to))
+        for kind, key, attempt, to, *numbers in heard:
+            if len(numbers) == HANDED:
+                token, at, lasts, is_proved = numbers
+                grants.add((key, token))
+                if (key, token) not in told:
+                    signal = Signal("granted", key, attempt)
+                    if is_proved == "1":
+                        enters = {"token": int(token), "at": int(at) / 1e6, "expires_in": int(lasts) / 1e6}
+                        signal = replace(signal, **enters)
+                    self.deliver(addressed(to, signal)[1])
+                continue
+            expires_in, number = map(int, numbers)
+            self.deliver(Signal(cast("SignalKind", kind), key, attempt, expires_in / 1e6, to))
             with suppress(Interrupted, Conflict):  # then it is told again
-                session.fetch("delete_signal", {"id": int(number)})
+                session.fetch("delete_signal", {"id": number})
         return grants
-
-
-def _rows(text: str | None, width: int) -> Iterator[tuple[str, ...]]:
-    """Return the rows of what ``hear`` has in one column."""
-    values = [] if text is None else text.split("\n")
-    return zip(*[iter(values)] * width, strict=True)

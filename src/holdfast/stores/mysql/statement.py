@@ -16,6 +16,7 @@ _GIVEN_OR_CLOCK = re.compile(
 _EACH = re.compile(r":each_[a-z]+")
 _ROW = re.compile(r"\([^()]*:each_key[^()]*\)")
 _NAME = re.compile(r"%\((\w+)\)s")
+_ANSWER = re.compile(r"SELECT\b(?!.*\bINTO @)", re.DOTALL)
 # Statements of several parts that are run most often. MariaDB has each as one block, and parses it once.
 BLOCKS = ("join_queue", "hand_over", "hear")
 
@@ -23,7 +24,7 @@ BLOCKS = ("join_queue", "hand_over", "hear")
 class Statement:
     """A statement as PyMySQL wants it; it may consist of several, and then one of them has the answer.
 
-    One that *is_block* has no other result than that. So MariaDB can run it as one.
+    One that *is_block* MariaDB runs as one. All that it answers comes after its commit.
 
     One with the parameter ``:each_type`` is run once for each of the ``types``, and all have the answer.
     A row with ``:each_key`` and ``:each_attempt`` is written once for each of the ``rows``, which are pairs.
@@ -40,9 +41,10 @@ class Statement:
         self.begins = parts[0] == "BEGIN"
         self.count = parts.index("COMMIT") + 1 if commits else len(parts)  # after it there are only hints
         self._answer = self.count - (2 if commits else 1)
-        if is_block:  # after its commit it says what became of it
-            self._answer = max(place for place, part in enumerate(parts) if part.startswith("SELECT @"))
-            self.count = self._answer + 1
+        if is_block:
+            answers = [place for place, part in enumerate(parts) if _ANSWER.match(part)]
+            self.answers = len(answers)
+            self._answer, self.count = answers[0], answers[-1] + 1
         self._order = _PARAMETER.findall(text)
         self._names = set(self._order)
         self._written = parts
@@ -58,7 +60,7 @@ class Statement:
         return f"PREPARE holdfast_{name} FROM " + quote(f"BEGIN NOT ATOMIC\n{block}END")
 
     def execution(self, name: str, parameters: dict[str, Any], quote: Callable[[str], str]) -> str:
-        """Return what runs the block. Its answer is its first result: nothing is told before the commit."""
+        """Return what runs the block."""
         literals = {each: _literal(parameters[each], quote) for each in self._names}
         return f"EXECUTE holdfast_{name} USING {', '.join([literals[each] for each in self._order])}"
 
@@ -86,7 +88,9 @@ class Statement:
 
     def answer(self, results: list[list[Row]]) -> list[Row]:
         """Return the rows that are the answer, of what the texts gave."""
-        if self._is_for_each:
+        if self.is_block:
+            results = results[self._answer : self.count]
+        if self.is_block or self._is_for_each:
             return [row for rows in results for row in rows]
         return results[self._answer]
 

@@ -117,6 +117,10 @@ SELECT @holdfast_owner, @holdfast_host, concat_ws(' ', @holdfast_numbers, @holdf
 -- no fence. No row: the slow path. What is read after the first lock is younger than it, at READ COMMITTED; many small
 -- reads are faster than one with joins. Everything is decided by SET: ROW_COUNT() of an UPDATE is -1 if its client has
 -- left meanwhile, and the COMMIT would keep half (seen).
+--
+-- A winner may enter by this, so it has to learn of it after it has reached the disk. Others see a commit a moment
+-- before that. So a named lock that is taken after the commit is the proof, and is kept until the next hand-over on this
+-- connection: no table is needed, and the server forgets it in a crash.
 BEGIN;
 SET @holdfast_end = NULL, @holdfast_free = NULL, @holdfast_number = NULL, @holdfast_second = NULL;
 SELECT expires_at INTO @holdfast_end
@@ -132,15 +136,20 @@ SELECT number, attempt, owner, instance, host, pid, claim, expires_at, terms
 SELECT expires_at > @holdfast_now AND claim <= @holdfast_claim INTO @holdfast_second
   FROM holdfast_tickets FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY number LIMIT 1 OFFSET 1;
 SET @holdfast_number = IF(@holdfast_end > @holdfast_now AND @holdfast_free AND @holdfast_head > @holdfast_now
-                          AND @holdfast_terms IS NULL AND coalesce(@holdfast_second, 1), @holdfast_number, NULL);
+                          AND @holdfast_terms IS NULL AND coalesce(@holdfast_second, 1), @holdfast_number, NULL),
+    @holdfast_token = greatest(:token + 1, @holdfast_now);
 UPDATE holdfast_locks FORCE INDEX (PRIMARY)
-   SET token = greatest(token + 1, @holdfast_now), owner = @holdfast_owner, attempt = @holdfast_winner, claimed = 0,
+   SET token = @holdfast_token, owner = @holdfast_owner, attempt = @holdfast_winner, claimed = 0,
        last_attempt = :attempt, granted_at = @holdfast_now, expires_at = @holdfast_now + @holdfast_claim,
        instance = @holdfast_instance, host = @holdfast_host, pid = @holdfast_pid, waiters = waiters - 1
  WHERE lock_key = :key AND @holdfast_number IS NOT NULL;
 DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = @holdfast_number;
 COMMIT;
-SELECT @holdfast_owner, @holdfast_instance, @holdfast_winner FROM DUAL WHERE @holdfast_number IS NOT NULL;
+DO IF(@holdfast_proof IS NULL, 0, RELEASE_LOCK(@holdfast_proof));
+SET @holdfast_proof = concat_ws(' ', 'holdfast', @holdfast_token, left(sha1(concat(database(), '.holdfast_locks ', CAST(:key AS BINARY))), 32));
+DO IF(@holdfast_number IS NULL, 0, GET_LOCK(@holdfast_proof, 0));
+SELECT @holdfast_owner, @holdfast_instance, @holdfast_winner,
+       concat_ws(' ', @holdfast_token, @holdfast_now, @holdfast_claim) FROM DUAL WHERE @holdfast_number IS NOT NULL;
 KILL QUERY IS_USED_LOCK(left(concat('holdfast:', IF(@holdfast_number IS NULL, NULL,
                                                     nullif(substring_index(@holdfast_instance, '/', 1), :instance))), 64));
 
@@ -659,20 +668,18 @@ SELECT GET_LOCK(left(concat('holdfast:', :instance), 64), :timeout);
 -- committed later somebody sends KILL QUERY. :told are the tokens that were handed to us when we looked last.
 -- What is waited for is a lock that another listener has for its life. 1: we have it now, and others wait behind us. Who
 -- has it (:first) sleeps. Only that one: all sleeps of a server share one mutex, and ending them made each other wait.
--- Then what there is to hear. All of a kind is in one column, a value a line. MariaDB goes on after a wait that was
--- ended; where the error comes instead, it is asked for again. SET instead of INTO would lock what is read.
+-- Then what there is to hear, a value a line: a row each of what was handed to us, with when that was, for how long, and
+-- whether it is proved to have reached the disk (see hand_over); and of the signals. group_concat would make a file.
+-- MariaDB goes on after a wait that was ended; where the error comes instead, it is asked for again.
 SELECT IF(EXISTS (SELECT 1 FROM holdfast_locks FORCE INDEX (by_winner)
                    WHERE handed_to = :instance AND NOT find_in_set(token, :told))
           OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0,
-          IF(:first, SLEEP(:seconds), GET_LOCK('holdfast first', :seconds))) INTO @holdfast_first;
-SELECT group_concat(concat_ws('\n', token, attempt, instance, lock_key) SEPARATOR '\n') INTO @holdfast_handed
+          IF(:first, SLEEP(:seconds), GET_LOCK('holdfast first', :seconds)));
+SELECT concat_ws('\n', 'granted', lock_key, attempt, instance, token, granted_at, expires_at - granted_at,
+                 IS_USED_LOCK(concat_ws(' ', 'holdfast', token, left(sha1(concat(database(), '.holdfast_locks ', lock_key)), 32)))
+                 IS NOT NULL)
   FROM holdfast_locks FORCE INDEX (by_winner) WHERE handed_to = :instance;
-SELECT group_concat(concat_ws('\n', id, expires_in, kind, lock_key, attempt, sent_to) SEPARATOR '\n')
-  INTO @holdfast_signals FROM holdfast_signals WHERE instance = :instance;
-SELECT @holdfast_first, @holdfast_handed, @holdfast_signals;
-
--- name: signals
-SELECT id, kind, lock_key, attempt, expires_in, sent_to FROM holdfast_signals WHERE instance = :instance ORDER BY id;
+SELECT concat_ws('\n', kind, lock_key, attempt, sent_to, expires_in, id) FROM holdfast_signals WHERE instance = :instance ORDER BY id;
 
 -- name: delete_signal
 DELETE FROM holdfast_signals WHERE id = :id;
