@@ -87,7 +87,8 @@ class MySQLDialect(Dialect[PooledSessions]):
         named = {"key": request.key, "attempt": request.attempt, "owner": request.owner}
         times = {"claim": micros(request.claim), "patience": micros(request.patience)}
         asking = {**named, **times, "now": instant(request.now), **place_of(request.client)}
-        for owner, host, numbers in self.sessions.fetch("join_queue", **asking):
+        for (told,) in self.sessions.fetch("join_queue", **asking):
+            numbers, host, owner = told.split("\n", 2)
             pid, token, granted_at, claimed, end, place, now, is_waited_for = map(int, numbers.split())
             holder = Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
             return Queued(place, holder, (end - now) / 1e6, now / 1e6), bool(is_waited_for)
@@ -99,7 +100,7 @@ class MySQLDialect(Dialect[PooledSessions]):
         rows = self.sessions.fetch(
             "hand_over", instance=self.signals.instance, now=instant(request.now), **named
         )
-        return self._handed(request.key, [(*winner, *map(int, told.split())) for *winner, told in rows])
+        return self._handed(request.key, [_winner(told) for (told,) in rows])
 
     def claim(self, request: Claim) -> tuple[Claimed, list[str]] | None:
         """Claim in two round trips."""
@@ -147,6 +148,12 @@ class MySQLDialect(Dialect[PooledSessions]):
                 return Foreseen(refused, sure=True)
             time.sleep(BETWEEN_GLANCES)  # it may be a renewal, which is over soon
         return Foreseen(refused, sure=False)
+
+
+def _winner(told: str) -> Row:
+    """Read what ``hand_over`` says."""
+    numbers, attempt, instance, owner = told.split("\n", 3)
+    return (owner, instance, attempt, *map(int, numbers.split()))
 
 
 def _first(session: MySQLSession, names: list[str], parameters: dict[str, Any]) -> list[Row]:

@@ -79,12 +79,13 @@ UPDATE holdfast_locks FORCE INDEX (PRIMARY)
    AND notes IS NULL;
 
 -- name: join_queue
--- The fast path of joining a queue, in one round trip: a row with who holds the lock, and numbers in one column, because
--- the driver takes longer for a column than the server for the row: the holder's pid, token, grant, claim and end, the
--- place in the queue, the time, and whether others wait for the owner. Only where there is nothing to settle: a plain
--- lease and the head of the queue are alive. No row: the slow path. What is read after the first lock is younger than
--- it, at READ COMMITTED; many small reads are faster than one with subqueries. Whether others wait for the owner is read
--- after the commit: two who join each other's queues at once would not see each other before.
+-- The fast path of joining a queue, in one round trip: a row with all in one column, because the driver takes longer for
+-- a column than the server for the row. In the first line are the holder's pid, token, grant, claim and end, the place in
+-- the queue, the time, and whether others wait for the owner; then the holder's host, and the rest is its name. Only
+-- where there is nothing to settle: a plain lease and the head of the queue are alive. No row: the slow path. What is read
+-- after the first lock is younger than it, at READ COMMITTED; many small reads are faster than one with subqueries.
+-- Whether others wait for the owner is read after the commit: two who join each other's queues at once would not see each
+-- other before.
 BEGIN;
 SET @holdfast_number = NULL, @holdfast_ended = NULL, @holdfast_head = NULL, @holdfast_wanted = 0;
 SELECT next_ticket, owner, host, expires_at, concat_ws(' ', pid, token, granted_at, claimed, expires_at, waiters + 1)
@@ -108,15 +109,16 @@ SELECT 1 INTO @holdfast_wanted FROM holdfast_locks FORCE INDEX (by_owner) WHERE 
 SELECT 1 INTO @holdfast_wanted FROM holdfast_holds AS h FORCE INDEX (by_owner)
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = h.lock_key
  WHERE h.owner = :owner AND l.waiters > 0 LIMIT 1;
-SELECT @holdfast_owner, @holdfast_host, concat_ws(' ', @holdfast_numbers, @holdfast_now, @holdfast_wanted)
+SELECT concat_ws('\n', concat_ws(' ', @holdfast_numbers, @holdfast_now, @holdfast_wanted), @holdfast_host, @holdfast_owner)
   FROM DUAL WHERE @holdfast_number IS NOT NULL;
 
 -- name: hand_over
--- The fast path of a release with somebody waiting, in one round trip: a row with the winner, who is then woken. Only
--- where there is nothing else to settle or to tell: one hold, both heads of the queue alive, the first on plain terms,
--- no fence. No row: the slow path. What is read after the first lock is younger than it, at READ COMMITTED; many small
--- reads are faster than one with joins. Everything is decided by SET: ROW_COUNT() of an UPDATE is -1 if its client has
--- left meanwhile, and the COMMIT would keep half (seen).
+-- The fast path of a release with somebody waiting, in one round trip: a row with the winner, who is then woken. It is
+-- in lines: token, grant and length; attempt; instance; the rest is the owner. Only where there is nothing else to settle
+-- or to tell: one hold, both heads of the queue alive, the first on plain terms, no fence. No row: the slow path. What is
+-- read after the first lock is younger than it, at READ COMMITTED; many small reads are faster than one with joins.
+-- Everything is decided by SET: ROW_COUNT() of an UPDATE is -1 if its client has left meanwhile, and the COMMIT would keep
+-- half (seen).
 --
 -- A winner may enter by this, so it has to learn of it after it has reached the disk. Others see a commit a moment
 -- before that. So a named lock that is taken after the commit is the proof, and is kept until the next hand-over on this
@@ -148,8 +150,9 @@ COMMIT;
 DO IF(@holdfast_proof IS NULL, 0, RELEASE_LOCK(@holdfast_proof));
 SET @holdfast_proof = concat_ws(' ', 'holdfast', @holdfast_token, left(sha1(concat(database(), '.holdfast_locks ', CAST(:key AS BINARY))), 32));
 DO IF(@holdfast_number IS NULL, 0, GET_LOCK(@holdfast_proof, 0));
-SELECT @holdfast_owner, @holdfast_instance, @holdfast_winner,
-       concat_ws(' ', @holdfast_token, @holdfast_now, @holdfast_claim) FROM DUAL WHERE @holdfast_number IS NOT NULL;
+SELECT concat_ws('\n', concat_ws(' ', @holdfast_token, @holdfast_now, @holdfast_claim), @holdfast_winner, @holdfast_instance,
+                 @holdfast_owner)
+  FROM DUAL WHERE @holdfast_number IS NOT NULL;
 KILL QUERY IS_USED_LOCK(left(concat('holdfast:', IF(@holdfast_number IS NULL, NULL,
                                                     nullif(substring_index(@holdfast_instance, '/', 1), :instance))), 64));
 
