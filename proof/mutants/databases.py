@@ -455,8 +455,8 @@ DATABASE_MUTANTS = (
                 "SELECT 1 INTO @holdfast_wanted FROM holdfast_locks",
             ),
             (
-                " WHERE h.owner = :owner AND l.waiters > 0 LIMIT 1;\nSELECT @",
-                " WHERE h.owner = :owner AND l.waiters > 0 LIMIT 1;\nCOMMIT;\nSELECT @",
+                " WHERE h.owner = :owner AND l.waiters > 0 LIMIT 1;\nSELECT concat_ws",
+                " WHERE h.owner = :owner AND l.waiters > 0 LIMIT 1;\nCOMMIT;\nSELECT concat_ws",
             ),
         ),
         MYSQL_BLOCKS.format("who_joins_a_queue_looks_for_a_circle_after_the_commit"),
