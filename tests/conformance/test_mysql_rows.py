@@ -318,8 +318,9 @@ def test_what_the_server_rolled_back_because_of_somebody_else_is_tried_again(mys
     assert len(tries) == 2
 
 
+@pytest.mark.parametrize("prepares", [False, True], ids=["texts", "block"])
 def test_a_hand_over_whose_client_leaves_in_the_middle_is_done_as_a_whole(
-    mysql_store, mysql_sessions, mariadb_server: MariaDBServer
+    mysql_store, mysql_sessions, mariadb_server: MariaDBServer, prepares
 ):
     """Seen: ROW_COUNT() is -1 once an answer could not be sent, and a ticket that it decided about stayed."""
     token = take(mysql_store).token
@@ -328,6 +329,7 @@ def test_a_hand_over_whose_client_leaves_in_the_middle_is_done_as_a_whole(
             mysql_store.execute(Acquire("k", attempt, attempt, 60.0, CLIENT, wait=True)), Queued
         )
     leaver, other = mysql_sessions(), mysql_sessions()
+    leaver._prepares = prepares
     other.script("CREATE TRIGGER slow BEFORE UPDATE ON holdfast_locks FOR EACH ROW DO SLEEP(1)")
     ((number,),) = leaver.script("SELECT connection_id()")
 
