@@ -407,8 +407,8 @@ RULES_MUTANTS_ON_SERVERS = (
         MYSQL,
         (
             (
-                "OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0, :seconds)",
-                "AND 1 = 0, 0, :seconds)",
+                "OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0,",
+                "AND 1 = 0, 0,",
             ),
         ),
         RULES.format("a_listener_looks_before_it_sleeps"),
