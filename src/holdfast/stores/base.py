@@ -69,6 +69,7 @@ class Traits:
     pins: bool = False  # a fence stops nobody but who would take over that key; otherwise all writers
     swept: bool = False  # whoever runs it tidies up: its clients need not, and may have no right to
     groups: bool = False  # many requests at once cost little more than one: see `Store.execute_many`
+    together: bool = False  # plain requests of several keys can share a commit: see `Together`
 
 
 class Store(Protocol):
@@ -117,6 +118,20 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of connections and threads."""
+
+
+class Together(Protocol):
+    """What a store with the trait *together* has, for callers with several plain requests at a time."""
+
+    def may_go_together(self, request: Request[Any]) -> bool:
+        """Tell whether *request* is worth trying together with others. Asks nobody."""
+
+    def try_together(self, requests: Sequence[Request[Any]]) -> list[Any]:
+        """Answer requests that may go together, no two of them about the same key, in one transaction.
+
+        It waits for no row that somebody has locked, and each answer is as durable as one by itself. None in
+        a place: nothing has happened there, and `execute` is needed. A place may also have a `StoreError`.
+        """
 
 
 class Tables(Protocol):
