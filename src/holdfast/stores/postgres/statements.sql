@@ -59,10 +59,11 @@ RETURNING token;
 -- name: acquire_many
 -- The fast path for many keys, each once: a row for each that was granted. It waits for no row lock: what somebody is at,
 -- or fences, is left to the ordinary way, and holds up nobody here. xmin tells of a row that was changed after we began:
--- an attempt may have been ended by that. New rows are made in the order of their keys, or two would wait for each other.
+-- an attempt may have been ended by that. New rows are made in the order of their keys: two who make the same ones would
+-- wait for each other. The clock is read after such a wait.
 WITH k AS MATERIALIZED (
-    SELECT k.key COLLATE "C" AS key, k.attempt COLLATE "C" AS attempt, k.owner, k.ttl, k.instance, k.host, k.pid,
-           :each_clock AS now,
+    SELECT k.key COLLATE "C" AS key, k.attempt COLLATE "C" AS attempt, k.owner, k.ttl, k.instance, k.host, k.pid, k.now,
+           :each_clock AS at,
            (SELECT xmin FROM holdfast_locks WHERE lock_key = k.key COLLATE "C") AS known,
            (SELECT max(until_at) FROM holdfast_ended
              WHERE lock_key = k.key COLLATE "C" AND attempt = k.attempt COLLATE "C") AS ended
@@ -74,19 +75,19 @@ free AS MATERIALIZED (
                         WHERE lock_key = k.key AND owner IS NULL AND waiters = 0 AND notes IS NULL
                           AND last_attempt IS DISTINCT FROM k.attempt
                           FOR UPDATE SKIP LOCKED) AS l
-     WHERE k.known IS NOT NULL AND l.version = k.known AND coalesce(k.ended, 0) <= k.now),
+     WHERE k.known IS NOT NULL AND l.version = k.known AND coalesce(k.ended, 0) <= k.at),
 old AS (
     UPDATE holdfast_locks AS l
-       SET token = greatest(l.token + 1, (SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1 AND l.token = 0), free.now),
-           owner = free.owner, attempt = free.attempt, claimed = 1, granted_at = free.now, expires_at = free.now + free.ttl,
+       SET token = greatest(l.token + 1, (SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1 AND l.token = 0), free.at),
+           owner = free.owner, attempt = free.attempt, claimed = 1, granted_at = free.at, expires_at = free.at + free.ttl,
            instance = free.instance, host = free.host, pid = free.pid
       FROM free WHERE l.lock_key = free.key AND l.lock_key = ANY (ARRAY (SELECT key FROM free))
     RETURNING l.lock_key, l.token),
 new AS (
     INSERT INTO holdfast_locks AS l (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
-    SELECT k.key, greatest((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), k.now),
-           k.owner, k.attempt, k.now, k.now + k.ttl, k.instance, k.host, k.pid
-      FROM k WHERE k.known IS NULL AND coalesce(k.ended, 0) <= k.now
+    SELECT k.key, greatest((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), :each_clock),
+           k.owner, k.attempt, :each_clock, :each_clock + k.ttl, k.instance, k.host, k.pid
+      FROM k WHERE k.known IS NULL AND coalesce(k.ended, 0) <= k.at
      ORDER BY k.key
         ON CONFLICT (lock_key) DO NOTHING
     RETURNING l.lock_key, l.token)
@@ -275,7 +276,7 @@ WITH due AS (
        AND l.expires_at <= :clock + a.ttl
        FOR NO KEY UPDATE OF l SKIP LOCKED)
 UPDATE holdfast_locks AS l
-   SET expires_at = :clock + due.ttl
+   SET expires_at = :clock + due.ttl, claimed = 1
   FROM due
  WHERE l.lock_key = due.lock_key
    AND l.expires_at > :clock
