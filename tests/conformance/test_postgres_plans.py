@@ -47,7 +47,17 @@ VALUES: dict[str, Any] = {
     ),
     "tickets": json.dumps([{"place": 0, "key": "key:500000", "attempt": "t-1", "patience": 1}]),
     "acquires": json.dumps(
-        [{"key": "key:500000", "attempt": "a", "owner": "o", "ttl": 1, "instance": "i", "host": "h", "pid": 1}]
+        [
+            {
+                "key": "key:500000",
+                "attempt": "a",
+                "owner": "o",
+                "ttl": 1,
+                "instance": "i",
+                "host": "h",
+                "pid": 1,
+            }
+        ]
     ),
     "releases": json.dumps([{"key": "key:500000", "attempt": "attempt-500000", "token": 1}]),
     "lazily": True,
