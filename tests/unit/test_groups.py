@@ -69,7 +69,7 @@ def play() -> Callable[[Scenario], AStore]:
         store = AStore()
 
         async def run() -> None:
-            await scenario(store, Groups(store, store.start))  # type: ignore[arg-type]
+            await asyncio.wait_for(scenario(store, Groups(store, store.start)), 10)  # type: ignore[arg-type]
 
         asyncio.run(run())
         return store
@@ -137,8 +137,8 @@ def test_one_that_is_stuck_takes_no_lane(play) -> None:
 def test_no_key_is_twice_in_a_group_nor_are_there_too_many(play) -> None:
     async def scenario(store: AStore, groups: Groups) -> None:
         groups.ask(wants("k0"))
-        for key in ("k1", "k1", "k2"):
-            groups.ask(wants(key))
+        for attempt, key in (("a-1", "k1"), ("b-1", "k1"), ("a-1", "k2")):
+            groups.ask(wants(key, attempt))
         for number in range(MOST):
             groups.ask(wants(f"m{number}"))
         await soon()
