@@ -103,7 +103,7 @@ GROUP_MUTANTS_ON_SERVERS = (
     ),
     Mutant(
         "postgres: a group takes what is held",
-        "3",
+        "P2",
         POSTGRES,
         (("lock_key = k.key AND owner IS NULL AND waiters = 0", "lock_key = k.key AND waiters = 0"),),
         ON_POSTGRES.format("what_needs_the_rules_is_left_to_them[own]"),
