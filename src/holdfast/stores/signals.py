@@ -63,6 +63,14 @@ class Signals(ABC):
     def be_reachable(self) -> None:
         """Make sure that we can be woken, before anybody could want to. Never raises."""
 
+    def expect(self, lasts: float, *, begins: bool = True) -> None:
+        """Be reachable for *lasts* seconds from now at least: somebody of ours waits, or *begins* to wait.
+
+        Most listen once and for all. Who waits already is not held up.
+        """
+        if begins:
+            self.be_reachable()
+
     @abstractmethod
     def after_fork(self, instance: str) -> None:
         """Become the listener of *instance* in a forked child."""
@@ -88,10 +96,14 @@ class SignalThread(Signals):
 
     def be_reachable(self) -> None:
         """Have the listener running, and listening."""
-        if self._ready.is_set() or self._listener is None or not self._can_listen:
-            return
+        if not self._ready.is_set() and (ready := self._have_thread()):
+            ready.wait(START)
+
+    def _have_thread(self) -> threading.Event | None:
+        """Have the listener running; return what tells that it is listening, if it will."""
+        if self._listener is None or not self._can_listen:
+            return None
         with self._mutex:
-            ready = self._ready
             if self._thread is None:
                 # Known only once it runs: an interrupt in between leaves nobody that could be waited for.
                 thread = threading.Thread(
@@ -100,9 +112,9 @@ class SignalThread(Signals):
                 try:
                     thread.start()
                 except RuntimeError:  # no more threads, or the interpreter is ending
-                    return
+                    return None
                 self._thread = thread
-        ready.wait(START)
+            return self._ready
 
     def after_fork(self, instance: str) -> None:
         """Forget the parent's listener in a forked child."""

@@ -21,7 +21,7 @@ from holdfast.core.data import replace
 from holdfast.core.plans import Grant, Handed, Plan, Wait
 from holdfast.core.requests import Acquire, Done, Request, Signal, Withdraw
 from holdfast.signal_mask import block_signals
-from holdfast.stores.base import Awaits, Together
+from holdfast.stores.base import AtOnce, Awaits, Together
 
 A = TypeVar("A")
 L = TypeVar("L")
@@ -94,6 +94,8 @@ class TaskEngine(Engine):
         store = self.store
         if not store.traits.blocking:
             return store.execute(request)
+        if store.traits.at_once and (answer := cast("AtOnce", store).execute_at_once(request)) is not None:
+            return answer
         if store.traits.together and cast("Together", store).may_go_together(request):
             return await self._in_company(request)
         return await self.in_worker(store.execute, request)
