@@ -50,7 +50,7 @@ RETURNING token, expires_at - :clock;
 -- The fast path: a row when the only hold was released and nobody waits. No row: the slow path. It need not reach the
 -- disk at once: to lose it in a crash only delays the next holder, until the lease's end.
 UPDATE holdfast_locks
-   SET owner = NULL, attempt = NULL, last_attempt = attempt,
+   SET owner = NULL, attempt = NULL, last_attempt = attempt, claimed = 1,
        expires_at = :clock
  WHERE lock_key = :key AND attempt = :attempt AND token = :token
    AND waiters = 0
