@@ -96,7 +96,7 @@ GROUP_MUTANTS_ON_SERVERS = (
     ),
     Mutant(
         "postgres: a group believes what it read before it had the row",
-        "7, P6",
+        "P6",
         POSTGRES,
         (("l.version = k.known AND ", ""),),
         ON_POSTGRES.format("an_attempt_that_ends_while_its_group_begins_is_not_granted[own]"),
