@@ -28,6 +28,7 @@ from proof.mutants.databases import DATABASE_MUTANTS
 from proof.mutants.entering import ENTERING_MUTANTS, ENTERING_MUTANTS_ON_SERVERS
 from proof.mutants.family import FAMILY_MUTANTS
 from proof.mutants.found import FOUND_MUTANTS, FOUND_MUTANTS_ON_SERVERS
+from proof.mutants.groups import GROUP_MUTANTS, GROUP_MUTANTS_ON_SERVERS
 from proof.mutants.keeper import KEEPER_MUTANTS
 from proof.mutants.mutant import Mutant
 from proof.mutants.ownership import OWNERSHIP_MUTANTS
@@ -53,6 +54,7 @@ LOCAL_MUTANTS = (
     + FOUND_MUTANTS
     + SHELL_MUTANTS
     + SQLITE_MUTANTS
+    + GROUP_MUTANTS
 )
 REMOTE_MUTANTS = (
     RULES_MUTANTS_ON_SERVERS
@@ -62,6 +64,7 @@ REMOTE_MUTANTS = (
     + SERVER_MUTANTS_ON_SERVERS
     + FOUND_MUTANTS_ON_SERVERS
     + SHELL_MUTANTS_ON_SERVERS
+    + GROUP_MUTANTS_ON_SERVERS
 )
 SERVERS = ("postgres", "mariadbd")
 TESTED, LAYERS, PART = "--tested", "--layers", "--part="
