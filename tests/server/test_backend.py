@@ -26,7 +26,7 @@ from holdfast.core.requests import (
     Watch,
 )
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.server import backend as module
+from holdfast.server import lanes as module
 from holdfast.server.backend import Backend
 from holdfast.stores.base import READS
 

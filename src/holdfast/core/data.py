@@ -57,7 +57,10 @@ def as_dict(value: object) -> Any:
         return [as_dict(each) for each in value]
     if not hasattr(type(value), "_values"):
         return value
-    return {name: as_dict(getattr(value, name)) for name in _fields(value)}
+    return {
+        name: each if type(each := getattr(value, name)) in _PLAIN else as_dict(each)
+        for name in _fields(value)
+    }
 
 
 class _Init:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from json import encoder
 from typing import Any
 
 from holdfast import errors
@@ -28,7 +29,14 @@ _GONE = {
     "draining": "it is draining, and takes no more work",
 }
 
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
+_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False)
+# What `_json.encode` makes anew for each call, which takes as long as to use it.
+_make: Any = getattr(encoder, "c_make_encoder", None)
+_chunks = _make and _make(None, _json.default, encoder.encode_basestring, None, ":", ",", False, False, True)
+
+
+def _encode(body: Any) -> str:
+    return _json.encode(body) if _chunks is None else "".join(_chunks(body, 0))
 
 
 def to_bytes(body: Any) -> bytes:

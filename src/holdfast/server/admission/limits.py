@@ -48,6 +48,29 @@ class _Account:
         )
 
 
+class Asking:
+    """An acquire that the store is asked for. Counted inside, or from its beginning to its end."""
+
+    __slots__ = ("_account",)
+
+    def __init__(self, account: _Account) -> None:
+        self._account = account
+
+    def begin(self) -> None:
+        """Count it."""
+        self._account.asking += 1
+
+    def end(self) -> None:
+        """Count it no more."""
+        self._account.asking -= 1
+
+    def __enter__(self) -> None:
+        self.begin()
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+
 class Budget:
     """See the module. Tokens of the same name share what they may have. To be used from one thread."""
 
@@ -182,15 +205,9 @@ class Budget:
         if names.is_full(most - under_way, self._clock()):
             self._refuse(principal, what, len(names), most, advice)
 
-    @contextmanager
-    def asking(self, principal: Principal) -> Iterator[None]:
+    def asking(self, principal: Principal) -> Asking:
         """Count an acquire that the store is asked for, until its answer is counted."""
-        account = self._account(principal)
-        account.asking += 1
-        try:
-            yield
-        finally:
-            account.asking -= 1
+        return Asking(self._account(principal))
 
     def check_ttl(self, ttl: float, *, renewing: bool = False) -> None:
         """Raise `LimitExceeded` for a lease that would be too short or too long.
