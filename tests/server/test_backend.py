@@ -25,7 +25,7 @@ from holdfast.core.requests import (
     Signal,
     Watch,
 )
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.server import lanes as module
 from holdfast.server.backend import Backend
 from holdfast.stores.base import READS
@@ -60,12 +60,11 @@ class Notes:
         self.failed: list[str] = []
         self.answers: list[object] = []
 
-    def store_answered(self, request: str, seconds: float, error: str | None) -> None:
-        if error is not None:
-            self.failed.append(f"{request}: {error}")
-
-    def group_committed(self, size: int) -> None:
-        self.sizes.append(size)
+    def group_answered(self, requests: list[object], answers: list[object], seconds: float) -> None:
+        self.sizes.append(len(requests))
+        for request, answer in zip(requests, answers, strict=True):
+            if isinstance(answer, HoldfastError):
+                self.failed.append(f"{type(request).__name__}: {type(answer).__name__}")
 
     def observe_answer(self, request: object, answer: object) -> None:
         self.answers.append(answer)

@@ -51,11 +51,12 @@ def defaults(kind: type) -> dict[str, Any]:
 
 def as_dict(value: object) -> Any:
     """Return *value* as dictionaries and lists, ready for JSON."""
-    if type(value) in _PLAIN:
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    if isinstance(value, tuple | list):
+    if isinstance(value, (tuple, list)):  # noqa: UP038 - which is faster
         return [as_dict(each) for each in value]
-    if not hasattr(type(value), "_values"):
+    if not hasattr(kind, "_values"):
         return value
     return {
         name: each if type(each := getattr(value, name)) in _PLAIN else as_dict(each)

@@ -203,32 +203,28 @@ class App:
 
     def _read(self, request: HTTPRequest, route: Route, named: str, principal: Principal) -> Call:
         """Return what is asked for, checked."""
-        given: dict[str, Any] = {}
-        call = Call(request, route, named, given, principal, self._history(request, principal))
+        history = self._history(request, principal) if "holdfast-history" in request.headers else None
         if route.verb is not None and route.scope == "key":
-            call.require(route.verb, named)
-        if route.verb is not None and named and route.scope in ("instance", "types"):
-            call.require(route.verb, instance_key(scoped(principal, named)))
+            principal.require(route.verb, named)
+        elif route.verb is not None and named and route.scope in ("instance", "types"):
+            principal.require(route.verb, instance_key(scoped(principal, named)))
         if route.body is not None:
             if request.query:
                 route.query.read_query(request.query)  # there must be none
             if not _is_json(request):
                 raise errors.RequestRefused(415, "a body must have the Content-Type application/json")
-            given.update(read_body(route.body, request.body))
+            given = read_body(route.body, request.body)
         else:
-            given.update(route.query.read_query(request.query))
+            given = route.query.read_query(request.query)
         if given.get("now") is not None and not self._settings.accept_times:
             raise errors.SettingsError(
                 "now is for tests of the server itself; here its store's clock decides"
             )
-        return call
+        return Call(request, route, named, given, principal, history)
 
     def _history(self, request: HTTPRequest, principal: Principal) -> Any:
         """Return how much is to be kept of it. A row for each grant is not for everybody to ask for."""
-        asked = request.headers.get("holdfast-history")
-        if asked is None:
-            return None
-        level = HISTORY.read(asked, "Holdfast-History")
+        level = HISTORY.read(request.headers["holdfast-history"], "Holdfast-History")
         settings = self._settings
         most = max(settings.history, settings.most_history, key=HISTORY_LEVELS.index)
         if HISTORY_LEVELS.index(level) > HISTORY_LEVELS.index(most) and not principal.everywhere("admin"):

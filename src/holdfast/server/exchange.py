@@ -58,7 +58,7 @@ class Exchange(Later):
     def __init__(
         self, desk: Desk, backend: Backend, visit: Visit, call: Call, plain: Plain, request: Request[Any]
     ) -> None:
-        super().__init__()
+        self.on_answer = None
         self._desk = desk
         self._visit = visit
         self._call = call

@@ -164,10 +164,7 @@ class Lane:
         if len(requests) >= MANY:
             self._usual += (took - self._usual) / REMEMBERED
         if self._observer is not None:
-            self._observer.group_committed(len(requests))
-            for request, answer in zip(requests, answers, strict=True):
-                failed = type(answer).__name__ if isinstance(answer, HoldfastError) else None
-                self._observer.store_answered(type(request).__name__, took, failed)
+            self._observer.group_answered(requests, answers, took)
         return answers
 
     def _deliver(self, group: Group, answers: list[Any]) -> None:

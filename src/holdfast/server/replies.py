@@ -46,8 +46,9 @@ def to_bytes(body: Any) -> bytes:
 
 def answered(answer: Any, **more: Any) -> Response:
     """Return the response for an answer that is none to raise for."""
-    status = 202 if isinstance(answer, Queued) else 200
-    return Response(status, to_bytes(wire.answer_to_json(answer) | more))
+    said = wire.answer_to_json(answer)
+    said.update(more)
+    return Response(202 if type(answer) is Queued else 200, to_bytes(said))
 
 
 def listed(name: str, items: Any) -> Response:
@@ -85,13 +86,15 @@ def outward(error: errors.HoldfastError) -> errors.HoldfastError:
 def error_told(request: Request[Any], answer: Any) -> errors.HoldfastError | None:
     """Return the error that callers are told for *answer*, if it is one; they may know no more than HTTP."""
     error = error_for(request, answer)
+    if error is None:
+        return None
     match answer:
         case NotHeld() if isinstance(request, Acquire) and isinstance(error, errors.NotHeld):
             detail = f"{error.detail}; {ENDED}" if error.detail else ENDED
             return errors.NotHeld(error.key, answer.why, detail=detail)
         case Beat() if isinstance(error, errors.InstanceLost):
             return errors.InstanceLost(error.id, _GONE[answer.state])
-        case Ended() if error is not None and isinstance(request, Assign):
+        case Ended() if isinstance(request, Assign):
             return errors.WorkEnded(request.key, answer.work.state, answer.work.text[:LONGEST_TEXT])
         case NotDue() if isinstance(request, Assign):
             return errors.RequestRefused(409, f"{request.key!r} is due in {answer.due_in:g} s, not before")

@@ -68,7 +68,9 @@ def _many(kind: type) -> Callable[[Any], Any]:
 
 def answer_to_json(answer: Any) -> Json:
     """Return an answer as JSON."""
-    return {"answer": _NAMES[type(answer)], **as_dict(answer)}
+    said: Json = {"answer": _NAMES[type(answer)]}
+    said.update(as_dict(answer))
+    return said
 
 
 def items_to_json(name: str, items: tuple[Any, ...]) -> Json:

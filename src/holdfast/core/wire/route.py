@@ -106,25 +106,21 @@ class Route:
             if self.attribute is not None:
                 left_out = (*left_out, self.attribute)
             self.members = _members(request, members or {}, parts, left_out)
+        self.body = self.members if method == "POST" else None  # what it may have; None: there is none
         self._parts = [_Part(part, kind, self.members.fields) for part, kind in parts.items()]
-
-    @property
-    def body(self) -> Fields | None:
-        """What its body may have; None: there is none."""
-        return self.members if self.method == "POST" else None
 
     @property
     def query(self) -> Fields:
         """What its query may have."""
         return _NOTHING if self.method == "POST" else self.members
 
-    def make(self, named: str, given: Json, **known: Any) -> Any:
+    def make(self, named: str, given: Json, known: Json) -> Any:
         """Return the request that was asked for; what is *known* counts more than what was said."""
         if self.attribute is not None:
             known.setdefault(self.attribute, named)
         for part in self._parts:
             known[part.name] = part.make(given)
-        return self.members.make(given, **known)
+        return self.members.make_with(given, known)
 
 
 class _Part:

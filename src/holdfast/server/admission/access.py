@@ -22,7 +22,14 @@ from holdfast.core.access import AccessToken, ListAccess, Right, Verb, parse_rig
 from holdfast.core.data import data
 from holdfast.core.plans import Clock
 from holdfast.core.wire.route import LONGEST_OWN
-from holdfast.errors import HoldfastError, NotAuthenticated, SettingsError, StoreError, StoreUnavailable
+from holdfast.errors import (
+    AccessDenied,
+    HoldfastError,
+    NotAuthenticated,
+    SettingsError,
+    StoreError,
+    StoreUnavailable,
+)
 from holdfast.log import log
 from holdfast.server.admission.browsers import refuse_other_sites
 from holdfast.server.admission.failures import Failures
@@ -49,7 +56,18 @@ class Principal:
 
     def may(self, verb: Verb, key: str) -> bool:
         """Tell whether they may use *verb* on *key*."""
-        return any(right.allows(verb, key) for right in self.rights)
+        for right in self.rights:  # noqa: SIM110 - any() of a generator takes twice as long
+            if right.allows(verb, key):
+                return True
+        return False
+
+    def require(self, verb: Verb, key: str) -> None:
+        """Refuse if they may not use *verb* on *key*, whether or not there is such a lock."""
+        if not self.may(verb, key):
+            raise AccessDenied(
+                f"{self.name or 'nobody'} has no right to {verb} {key!r}:"
+                f" ask for an access token that allows {verb}:{key}"
+            )
 
     def everywhere(self, verb: Verb) -> bool:
         """Tell whether they may use *verb* on every key there may be."""
