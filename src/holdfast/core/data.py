@@ -54,7 +54,7 @@ def as_dict(value: object) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return value
-    if isinstance(value, (tuple, list)):  # noqa: UP038 - which is faster
+    if isinstance(value, (tuple, list)):
         return [as_dict(each) for each in value]
     if not hasattr(kind, "_values"):
         return value
