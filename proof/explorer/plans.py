@@ -19,20 +19,22 @@ Maker = Callable[[Clock], Plan[Any]]
 
 # The names of all locals of the plans, and what they mean for what the plan will do. A name that is not here
 # stops the exploration: a new one may be something that states must not be merged without.
-_COUNTS = frozenset({"failures", "successors", "late", "unanswered", "unknown", "retire", "timeout"})
+_COUNTS = frozenset(
+    {"failures", "successors", "late", "unanswered", "unknown", "retire", "retired", "timeout"}
+)
 _REQUESTS = frozenset({"request", "withdraw"})
 _INSTANTS = frozenset({"deadline"})
 _ASKED = "asked"  # read again only when an answer comes: meaningless while the plan waits
 _IGNORED = frozenset(
     {
         # the same for all plans of an exploration, or told by the request
-        *("settings", "clock", "roll", "margin", "first_attempt", "outcome"),
+        *("settings", "clock", "roll", "margin", "first_attempt", "outcome", "enters"),
         # only for the text of an error
         "started",
         # only for whoever abandoned it
         "abandoned",
         # written anew before they are read again, wherever a plan can stand; a `Wait` has its own `until`
-        *("answer", "trusted_until", "again_at", "watch", "until", "signal", "error"),
+        *("answer", "trusted_until", "again_at", "watch", "until", "signal", "error", "handed"),
         # told by the request: it is the same attempt under the same token
         "grant",
     }

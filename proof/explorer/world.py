@@ -117,6 +117,7 @@ class Actor:
             new.keeper.wait(ticket.key, attempt, 0.0)
             own = new.keeper.tickets[attempt]
             own.refresh_at, own.failures = ticket.refresh_at, ticket.failures
+            own.asked, own.answered_at = ticket.asked, ticket.answered_at
         # A lease that was lost is not kept any more, and does not change any more.
         new.held = tuple(leases.get(kept.grant.attempt, kept) for kept in self.held)
         passed = self.passed

@@ -299,7 +299,7 @@ MUTANTS = (
         "an unanswered attempt is not retired",
         "Release",
         PLANS,
-        (("retire=retire or unanswered,", "retire=retire,"),),
+        (("retired = retire or unanswered", "retired = retire"),),
         seed=11,
     ),
     Mutant(

@@ -18,6 +18,7 @@ from holdfast.core.requests import (
     Released,
     Resize,
     Resized,
+    Signal,
     TooManyHolds,
     Withdraw,
     Withdrawn,
@@ -138,7 +139,9 @@ def renewed(step: Step) -> None:
         end = max(old.end, now + micros(lease.ttl))
         outcome = "held" if end > now + micros(lease.ttl) else "renewed"
         require(said.outcome == outcome, "answers", step, f"not {outcome} but {said}")
-        require(new == old._replace(end=end), "answers", step, f"renewed from {old} to {new}")
+        claimed = old.claimed or outcome == "renewed"
+        right = new == old._replace(end=end, claimed=claimed)
+        require(right, "answers", step, f"renewed from {old} to {new}")
     for refresh, told in step.refreshed():
         attempt = refresh.attempt
         ticket = after.tickets.get(attempt)
@@ -149,6 +152,18 @@ def renewed(step: Step) -> None:
             require(
                 ticket.end >= now + micros(refresh.patience), "answers", step, "its ticket ends too early"
             )
+
+
+def _can_be_entered(step: Step, signal: Signal) -> None:
+    """Check what the winner of a hand-over is told: its token, and how long that lasts from when on."""
+    won = step.granted.get(signal.attempt) if signal.kind == "granted" else None
+    if won is None:
+        require(not signal.token or signal.attempt not in step.after.holds, "signals", step, f"{signal}")
+        return
+    token = won.token if won.terms.enters else 0
+    lasts = micros(signal.at) + micros(signal.expires_in)
+    right = signal.token == token and (not token or (won.claimed or lasts == won.end))
+    require(right, "signals", step, f"it won {won}, and was told {signal}")
 
 
 def signals(step: Step) -> None:
@@ -174,6 +189,7 @@ def signals(step: Step) -> None:
         known |= signal.kind == "over" and any(before.tickets[a].instance == instance for a in step.told)
         known |= isinstance(step.answer, Deadlocked | Queued) and signal.attempt in step.named
         require(known, "signals", step, f"{instance} was told {signal}")
+        _can_be_entered(step, signal)
     overs = [instance for instance, signal in step.signals if signal.kind == "over"]
     require(len(overs) == len(set(overs)), "signals", step, "told more than once that it is over")
     # Two a hand-over (settling, then the request itself), who was robbed, and whose wait is over.

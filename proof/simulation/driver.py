@@ -9,7 +9,7 @@ from typing import Any
 from holdfast import errors
 from holdfast.core import requests
 from holdfast.core.driver import Drive
-from holdfast.core.plans import Abandoned, Plan, Wait
+from holdfast.core.plans import Abandoned, Handed, Plan, Wait
 from holdfast.core.requests import Acquire, Queued, Request, Signal, Withdraw
 from proof.simulation.machine import Machine
 from proof.simulation.step import Violation
@@ -28,7 +28,7 @@ class PlanRun:
         self._done = done
         self._turn = 0  # answers and timers of an earlier turn are void
         self._waits = False
-        self._mail: list[Signal] = []
+        self._mail: list[Signal | Handed] = []
         self._attempt: str | None = None
         self._key = ""
         self._traces = False  # something of it may be left in the store
@@ -46,7 +46,7 @@ class PlanRun:
             self._machine.world.log(f"{self._machine.name} abandons {self._attempt}")
             self._advance(self._drive.fail, Abandoned())
 
-    def hear(self, signal: Signal) -> None:
+    def hear(self, signal: Signal | Handed) -> None:
         """Take in a signal, for now or for the next wait."""
         if self._waits:
             self._advance(self._drive.tell, signal)
@@ -76,7 +76,7 @@ class PlanRun:
                 self._leave()
                 self._attempt, self._key = step.attempt, step.key
                 self._machine.listeners[step.attempt] = self.hear
-            self._machine.ask(step, partial(self._answered, turn, step))
+            self._machine.ask(step, partial(self._answered, turn, step, self._machine.clock()))
         elif self._mail:
             self._advance(self._drive.tell, self._mail.pop(0))
         else:
@@ -89,7 +89,7 @@ class PlanRun:
             self._advance(self._drive.tell, None)
 
     def _answered(
-        self, turn: int, request: Request[Any], answer: Any, error: errors.StoreError | None
+        self, turn: int, request: Request[Any], asked: float, answer: Any, error: errors.StoreError | None
     ) -> None:
         if turn != self._turn:
             return
@@ -101,7 +101,7 @@ class PlanRun:
             self._advance(self._drive.fail, error)
             return
         if isinstance(request, Acquire) and isinstance(answer, Queued):
-            self._machine.wait_for(request.key, request.attempt)
+            self._machine.wait_for(request.key, request.attempt, asked, answer.at)
         self._advance(self._drive.tell, answer)
 
     def _finish(self, result: Any, error: Exception | None) -> None:

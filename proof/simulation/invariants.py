@@ -367,11 +367,9 @@ class Checker:
             books.over[request.attempt] = "been withdrawn"
         for attempt, hold in before.holds.items():
             if hold.end <= now and after.holds.get(attempt) != hold:
-                if hold.claimed:
+                if hold.claimed or hold.terms.enters:
                     books.over[attempt] = "expired"
-                    counts["expired"] += 1
-                else:
-                    counts["unclaimed"] += 1
+                counts["expired" if hold.claimed else "unclaimed"] += 1
         self._note_outcomes(step, books)
         self._count_family(step)
         books.over.update(dict.fromkeys(step.told, "been told to go"))

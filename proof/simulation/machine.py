@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.core.keeper import Keeper, Kept
-from holdfast.core.plans import Grant
+from holdfast.core.plans import Grant, Handed
 from holdfast.core.requests import Client, Renew, Request, Signal
 from holdfast.core.settings import Settings
 from proof.simulation.invariants import Checker
@@ -36,7 +36,7 @@ class Machine:
         self.keeper = Keeper(settings, world.dice.random)
         self.dead = False
         self.paused = False
-        self.listeners: dict[str, Callable[[Signal], None]] = {}  # by attempt
+        self.listeners: dict[str, Callable[[Signal | Handed], None]] = {}  # by attempt
         self.on_lost: Callable[[Kept], None] | None = None
         self._network = network
         self._checker = checker
@@ -122,6 +122,8 @@ class Machine:
 
     def keep(self, grant: Grant, max_hold: float | None, context: str) -> Kept:
         """Trust a lease, and renew it from now on. *context* is the block that it was entered by."""
+        if grant.lasts:
+            self.world.counts["entered by the hand-over"] += 1
         kept = self.keeper.keep(grant, max_hold=max_hold)
         if self.check(kept):
             self._checker.believes(self, kept, self.world.now, self._network.state(grant.key), context)
@@ -156,13 +158,14 @@ class Machine:
                 if ticket.key == signal.key and ticket.attempt in self.listeners:
                     self.listeners[ticket.attempt](signal)
         elif listener := self.listeners.get(signal.attempt):
-            listener(signal)
+            listener(self.keeper.heard(signal))
 
-    def wait_for(self, key: str, attempt: str) -> None:
+    def wait_for(self, key: str, attempt: str, asked: float, answered_at: float) -> None:
         """Refresh a ticket from now on."""
         if attempt not in self.keeper.tickets:
             self.keeper.wait(key, attempt, self.clock())
             self._look_later()
+        self.keeper.queued(attempt, asked=asked, answered_at=answered_at)
 
     def ask(self, request: Request[Any], reply: Reply) -> None:
         """Send a request."""

@@ -20,7 +20,7 @@ from proof.simulation.machine import Machine
 from proof.simulation.profile import Profile
 from proof.simulation.uses import Use
 
-TTLS = (1.0, 2.0, 4.0, 8.0)
+TTLS = (1.0, 2.0, 6.0, 8.0)  # two below the claim window, and two above
 LONGEST_TTL = max(TTLS)
 DEEPEST = 3  # entries into one lock; more than the limit of some, so that the limit is met
 
@@ -108,6 +108,7 @@ class Worker:
             clock=self._machine.clock,
             roll=dice.random,
             retire=self._profile.repeated > 0,
+            enters=True,
         )
         run = self._run = PlanRun(self._machine, plan, partial(self._entered, request.attempt))
         if dice.random() < self._profile.abandons:

@@ -132,7 +132,7 @@ FLAWS = [
         "an attempt whose answer was lost is not retired",
         plans,
         "acquire",
-        {"retire=retire or unanswered,": "retire=retire,"},
+        {"retired = retire or unanswered": "retired = retire"},
         breaks="8 ended",
         by=("late request",),
     ),

@@ -69,6 +69,11 @@ def handed(token: int, attempt: str, end: int) -> State:
     return State(token, {attempt: Hold(end, False, f"{attempt}'s owner", token)}, {}, 0, 1)
 
 
+def won(attempt: str, token: int) -> Signal:
+    """What the winner of a hand-over is told."""
+    return Signal("granted", KEY, attempt, CLAIM / 1e6, token=token, at=NOW / 1e6)
+
+
 def together(terms: Terms, permits: int = 0, **tokens: int) -> State:
     """Several leases at once, each of an owner of its own."""
     holds = {a: Hold(LATER, True, f"{a}'s owner", token, terms) for a, token in tokens.items()}
@@ -127,7 +132,7 @@ def test_an_honest_history_breaks_nothing(story: Story):
     story.ann_holds()
     story.waits("b", 1, b=LATER + CLAIM)
     given = handed(NOW + 1, "b", NOW + CLAIM)
-    story.then(Release(KEY, "a", NOW), Released(0, "b's owner"), given, Signal("granted", KEY, "b"))
+    story.then(Release(KEY, "a", NOW), Released(0, "b's owner"), given, won("b", NOW + 1))
     claimed = held(NOW + 1, "b's owner", b=LATER)
     story.then(acquire("b", "b's owner"), Granted(NOW + 1, 10.0), claimed)
     story.then(Withdraw(KEY, "b"), Withdrawn(), free(NOW + 1))
@@ -179,6 +184,22 @@ def test_a_renewal_that_moves_another_end(story: Story):
     request = Renew((RenewLease(KEY, "b", NOW, 10.0),))
     after = held(NOW, "ann", a=LATER + SECOND, b=LATER + SECOND)
     story.breaks("4 scope", request, Renewed((LeaseAnswer("renewed", 10.0),)), after, now=NOW + SECOND)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        Signal("granted", KEY, "b"),
+        Signal("granted", KEY, "b", CLAIM / 1e6, token=NOW, at=NOW / 1e6),
+        Signal("granted", KEY, "b", CLAIM / 1e6 + 1.0, token=NOW + 1, at=NOW / 1e6),
+    ],
+    ids=["no token", "another token", "too long"],
+)
+def test_a_winner_that_is_told_something_else_than_it_won(story: Story, told: Signal):
+    story.ann_holds()
+    story.waits("b", 1, b=LATER + CLAIM)
+    given = handed(NOW + 1, "b", NOW + CLAIM)
+    story.breaks("signals", Release(KEY, "a", NOW), Released(0, "b's owner"), given, told)
 
 
 def test_a_hand_over_for_longer_than_the_claim_window(story: Story):
@@ -314,8 +335,8 @@ def test_readers_and_then_a_writer_break_nothing(story: Story):
     story.waits("c", 1, c=LATER + CLAIM)
     alone = with_tickets(together(SHARED, b=NOW + 1), c=LATER + CLAIM)
     story.then(Release(KEY, "a", NOW), Released(), alone)
-    told = Signal("granted", KEY, "c")
-    story.then(Release(KEY, "b", NOW + 1), Released(0, "c's owner"), handed(NOW + 2, "c", NOW + CLAIM), told)
+    given = handed(NOW + 2, "c", NOW + CLAIM)
+    story.then(Release(KEY, "b", NOW + 1), Released(0, "c's owner"), given, won("c", NOW + 2))
     assert story.checker.counts["shared together"] == 1
 
 
@@ -409,7 +430,7 @@ def test_somebody_who_inherits_what_is_done(story: Story):
     story.waits("b", 1, OPERATION, b=LATER + CLAIM)
     done = Release(KEY, "a", NOW, outcome=Outcome(True, "1"))
     given = handed(NOW + 1, "b", NOW + CLAIM)
-    story.breaks("10 outcomes", done, Released(0, "b's owner"), given, B_WINS)
+    story.breaks("10 outcomes", done, Released(0, "b's owner"), given, won("b", NOW + 1))
 
 
 def test_a_failure_that_nobody_was_told_of(story: Story):

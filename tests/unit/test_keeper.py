@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.backoff import Backoff
 from holdfast.core.keeper import BATCH, Keeper
-from holdfast.core.plans import Grant
+from holdfast.core.plans import Grant, Handed
 from holdfast.core.requests import (
     LeaseAnswer,
     RefreshTicket,
@@ -551,3 +551,68 @@ def test_what_is_pursued_again_lasts_as_long_as_was_said_last(keeper):
     assert attempt_of(keeper.withdrawal(105.0)) == "a-1"
     keeper.withdrawn(Withdraw("nightly", "a-1"))
     assert keeper.withdrawal(105.0) is None
+
+
+# Entering by the hand-over.
+
+HANDED = Signal("granted", "nightly", "w-1", 5.0, token=9, at=1000.0)
+
+
+def test_a_hand_over_is_trusted_from_when_we_asked_and_were_still_queued(keeper):
+    """P3: the grant is later than that."""
+    keeper.wait("nightly", "w-1", now=100.5)
+    keeper.queued("w-1", asked=100.0, answered_at=998.0)
+    assert keeper.heard(HANDED) == Handed(9, 100.0, 5.0)
+
+
+def test_a_heartbeat_moves_the_anchor(keeper):
+    keeper.wait("nightly", "w-1", now=100.5)
+    keeper.queued("w-1", asked=100.0, answered_at=998.0)
+    tell(keeper, TicketAnswer("waiting", at=999.0), asked=102.0)
+    assert keeper.heard(HANDED) == Handed(9, 102.0, 5.0)
+
+
+def test_an_anchor_that_is_younger_than_the_grant_costs_the_difference(keeper):
+    """A refresh beside the hand-over still sees the ticket; and a signal may be told again, or late."""
+    keeper.wait("nightly", "w-1", now=100.5)
+    keeper.queued("w-1", asked=100.0, answered_at=1003.0)
+    assert keeper.heard(HANDED) == Handed(9, 97.0, 5.0)
+
+
+def test_an_anchor_does_not_move_back(keeper):
+    """Answers may come in another order than they were asked for."""
+    keeper.wait("nightly", "w-1", now=100.5)
+    tell(keeper, TicketAnswer("waiting", at=999.0), asked=102.0)
+    keeper.queued("w-1", asked=100.0, answered_at=998.0)
+    assert keeper.heard(HANDED).since == 102.0
+
+
+@pytest.mark.parametrize("told", [TicketAnswer("handed"), TicketAnswer("gone"), TicketAnswer("waiting")])
+def test_an_answer_that_says_no_time_or_no_ticket_is_no_anchor(keeper, told):
+    keeper.wait("nightly", "w-1", now=100.5)
+    tell(keeper, told)
+    assert keeper.heard(HANDED) == HANDED
+
+
+def test_without_a_ticket_or_a_token_a_signal_is_a_hint(keeper):
+    keeper.queued("w-1", asked=100.0, answered_at=998.0)
+    assert keeper.heard(HANDED) == HANDED
+    keeper.wait("nightly", "w-1", now=100.5)
+    keeper.queued("w-1", asked=100.0, answered_at=998.0)
+    hint = Signal("granted", "nightly", "w-1")
+    assert keeper.heard(hint) == hint
+
+
+def test_what_was_entered_is_claimed_for_its_full_ttl_by_the_next_renewal(keeper):
+    entered = Grant("nightly", "a-1", "ann", 8, 10.0, trusted_until=100.0 + 5.0 - 1.0, lasts=5.0)
+    kept = keeper.keep(entered, max_hold=None)
+    assert (kept.renew_at, kept.trusted_until) == (103.0, 104.0)
+    assert keeper.due(103.0) == Renew(leases=(renewal(),))
+    answer(keeper, LeaseAnswer("renewed", 10.0), asked=103.0)
+    assert (kept.renew_at, kept.trusted_until) == (109.0, 112.0)
+
+
+def test_a_loss_that_overtakes_the_hand_over_is_asked_about_at_once(keeper):
+    keeper.hurry("a-1", 101.0)
+    entered = Grant("nightly", "a-1", "ann", 8, 10.0, trusted_until=100.0 + 5.0 - 1.0, lasts=5.0)
+    assert keeper.keep(entered, max_hold=None).renew_at == 101.0

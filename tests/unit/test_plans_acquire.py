@@ -5,7 +5,7 @@ import pytest
 from holdfast.core.backoff import Backoff
 from holdfast.core.data import replace
 from holdfast.core.family import Failure, Link, Terms
-from holdfast.core.plans import TICK, Abandoned, Grant, Wait, acquire
+from holdfast.core.plans import TICK, Abandoned, Grant, Handed, Wait, acquire
 from holdfast.core.requests import (
     Acquire,
     Busy,
@@ -505,3 +505,62 @@ def test_who_may_be_in_a_queue_asks_again_within_a_heartbeat(clock):
     for _ in range(10):
         assert plan.throw(OutcomeUnknown()).until <= clock.now + 0.3
         plan.send(None)
+
+
+# Entering by the hand-over.
+
+
+def handed_over(clock, now, *, since=0.0, lasts=5.0, enters=True, request=MINE):
+    """Hand the lock to a plan that was queued at 0. Return the plan, and what it wants or returns then."""
+    plan = plan_for(clock, request=request, enters=enters)
+    next(plan)
+    plan.send(Queued(1, HOLDER, 9.0))
+    clock.now = now
+    try:
+        return plan, plan.send(Handed(9, since, lasts))
+    except StopIteration as done:
+        return plan, done.value
+
+
+def test_a_winner_enters_by_the_hand_over(clock):
+    _, grant = handed_over(clock, 1.0)
+    assert grant == Grant("nightly", "a-1", "worker-7", 9, 30.0, trusted_until=0.0 + 5.0 - 1.0, lasts=5.0)
+
+
+def test_trust_in_a_hand_over_counts_from_its_anchor(clock):
+    """P3: when the signal came does not matter."""
+    assert handed_over(clock, 0.5, since=-0.5)[1].trusted_until == -0.5 + 5.0 - 1.0
+
+
+@pytest.mark.parametrize("now", [1.6, 3.9, 4.0, 60.0])
+def test_too_little_that_is_left_of_a_hand_over_is_claimed(clock, now):
+    """The keeper needs time to claim it in the background."""
+    plan, step = handed_over(clock, now)
+    assert step == MINE
+    assert result(plan, Granted(9, 30.0)).trusted_until == now + 30.0 - 1.0
+
+
+def test_a_lease_that_is_not_renewed_is_claimed(clock):
+    assert handed_over(clock, 1.0, enters=False)[1] == MINE
+
+
+def test_a_lease_that_is_shorter_than_the_claim_window_is_claimed(clock):
+    """Otherwise a holder that died would cost more than its ttl."""
+    short = replace(MINE, ttl=4.9)
+    assert handed_over(clock, 0.0, request=short)[1] == short
+
+
+def test_after_a_lost_answer_the_winner_of_a_hand_over_is_retired(clock):
+    plan = plan_for(clock, enters=True)
+    next(plan)
+    plan.throw(OutcomeUnknown())
+    plan.send(None)
+    plan.send(Queued(1, HOLDER, 9.0))
+    assert result(plan, Handed(9, clock.now, 5.0)).retire
+
+
+def test_a_hand_over_that_comes_while_the_store_fails_is_asked_about(clock):
+    plan = plan_for(clock, enters=True)
+    next(plan)
+    plan.throw(StoreUnavailable())
+    assert plan.send(Handed(9, 0.0, 5.0)) == MINE

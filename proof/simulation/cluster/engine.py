@@ -14,7 +14,7 @@ from holdfast.core.cluster_plans import Answer
 from holdfast.core.demand import Demand
 from holdfast.core.keeper import Kept
 from holdfast.core.membership import Membership
-from holdfast.core.plans import Grant
+from holdfast.core.plans import Grant, Handed
 from holdfast.core.requests import Signal
 from proof.simulation.cluster.network import STEPS, Write
 from proof.simulation.driver import PlanRun
@@ -133,8 +133,8 @@ class Engine:
 
     # Claims.
 
-    def _hear(self, signal: Signal) -> None:
-        if self._demand is not None and self._member is not None:
+    def _hear(self, signal: Signal | Handed) -> None:
+        if isinstance(signal, Signal) and self._demand is not None and self._member is not None:
             self._demand.signalled(signal.key)
             self._claim_later(self._member)
 

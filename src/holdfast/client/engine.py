@@ -22,7 +22,7 @@ from holdfast.core.data import replace
 from holdfast.core.driver import Drive
 from holdfast.core.family import PLAIN, Mode
 from holdfast.core.keeper import Kept
-from holdfast.core.plans import Grant, Plan, Wait
+from holdfast.core.plans import Grant, Handed, Plan, Wait
 from holdfast.core.requests import Acquire, Client, Done, Queued, Release, Request, Signal, Withdraw
 from holdfast.core.settings import Seconds, Settings, seconds
 from holdfast.log import log
@@ -36,7 +36,7 @@ A = TypeVar("A")
 class Mailbox(Protocol):
     """Where the signals for one waiting attempt arrive, from any thread."""
 
-    def put(self, signal: Signal, /) -> None: ...
+    def put(self, signal: Signal | Handed, /) -> None: ...
 
 
 class Member(Protocol):
@@ -53,6 +53,7 @@ class Running(Drive[T]):
     """A plan that the engine runs. *within*: a transaction of the caller's to acquire in."""
 
     asked: Acquire | None = None  # what it has asked for
+    asked_at: float = 0.0  # and just before when
     waiting: str | None = None  # the attempt that can be signalled
 
     def __init__(self, plan: Plan[T], client: Client, within: Any) -> None:
@@ -178,6 +179,7 @@ class Engine:
             clock=boot_time,
             roll=random.random,
             retire=self.store.traits.repeats,
+            enters=wish.renew,
         )
         return plan if wish.unless is None else plans.unless(wish.unless, plan)
 
@@ -197,11 +199,12 @@ class Engine:
                 self.stop_waiting(running.waiting)
             running.waiting = step.attempt
             self.mailboxes[step.attempt] = step.key, self.new_mailbox()
+        running.asked_at = boot_time()
 
     def answered(self, running: Running[Any], answer: Any) -> bool:
         """Tell a plan what the store has answered, or what it has waited for."""
         if type(answer) is Queued:
-            self.keeper.wait(running.step.key, running.step.attempt)
+            self.keeper.wait(running.step.key, running.step.attempt, running.asked_at, answer.at)
         if self.client is not running.client:
             self._raise_forked()
         return running.tell(answer)
@@ -303,7 +306,7 @@ class Engine:
             if member := self.members.get(signal.attempt):
                 member.on_signal(signal)
         elif found := self.mailboxes.get(signal.attempt):
-            found[1].put(signal)
+            found[1].put(self.keeper.heard(signal) if signal.token else signal)
 
     def shut(self) -> None:
         """Stop keeping, give everything back, let go of the store. May block."""

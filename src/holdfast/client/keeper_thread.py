@@ -21,7 +21,7 @@ from holdfast.client.options import Wish
 from holdfast.client.place import Place
 from holdfast.clock import boot_time
 from holdfast.core.keeper import Keeper, Kept
-from holdfast.core.plans import Grant
+from holdfast.core.plans import Grant, Handed
 from holdfast.core.requests import Renew, Request, Signal, Sweep, Withdraw
 from holdfast.core.settings import Settings
 from holdfast.log import warn
@@ -160,12 +160,18 @@ class KeeperThread:
             with self._mutex:
                 self._look_at(boot_time())
 
-    def wait(self, key: str, attempt: str) -> None:
-        """Refresh this ticket from now on."""
+    def wait(self, key: str, attempt: str, asked: float, answered_at: float) -> None:
+        """Refresh this ticket from now on. The store was *asked*, and by its own clock has answered then."""
         with self._mutex:
             if attempt not in self._keeper.tickets:
                 self._keeper.wait(key, attempt, boot_time())
                 self._look_at(self._keeper.tickets[attempt].refresh_at)
+            self._keeper.queued(attempt, asked=asked, answered_at=answered_at)
+
+    def heard(self, signal: Signal) -> Signal | Handed:
+        """Return what a signal is to the plan that waits for it."""
+        with self._mutex:
+            return self._keeper.heard(signal)
 
     def leave(self, attempt: str) -> None:
         """Stop refreshing a ticket, if there is one. Most attempts have none, and need no mutex."""

@@ -78,6 +78,7 @@ class Queued:
     position: int
     holder: Holder
     expires_in: float
+    at: float = 0.0  # the store's time when it answered; 0: it does not say
 
 
 @data
@@ -200,6 +201,7 @@ class TicketAnswer:
     outcome: Literal["waiting", "handed", "gone"]
     head: bool = False
     expires_in: float = 0.0  # of the lease that is waited for
+    at: float = 0.0  # the store's time when it found the ticket waiting; 0: it does not say
 
 
 @data

@@ -33,6 +33,11 @@ class Terms:
     max_attempts: int = 0  # failures of an operation until everybody is told to give up; 0: no limit
     at_least: float = 0.0  # how long the lock stays taken, counted from the grant, although it is released
 
+    @property
+    def enters(self) -> bool:
+        """Whether a winner may enter by the hand-over: nothing depends on whether it really began."""
+        return not (self.operation or self.delay or self.at_least)
+
 
 PLAIN = Terms()
 

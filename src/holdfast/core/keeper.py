@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast import errors
-from holdfast.core.plans import Grant, Roll
+from holdfast.core.plans import Grant, Handed, Roll
 from holdfast.core.requests import RefreshTicket, Renew, Renewed, RenewLease, Signal, Withdraw
 from holdfast.core.settings import Settings, pause_in_queue
 
@@ -82,13 +82,21 @@ class Kept:
 
 
 class _Ticket:
-    __slots__ = ("attempt", "failures", "key", "refresh_at")
+    __slots__ = ("answered_at", "asked", "attempt", "failures", "key", "refresh_at")
 
     def __init__(self, key: str, attempt: str, refresh_at: float) -> None:
         self.key = key
         self.attempt = attempt
         self.refresh_at = refresh_at
         self.failures = 0
+        # The anchor: when we asked in the last request that found it queued, and the store's time then.
+        self.asked = -math.inf
+        self.answered_at = 0.0
+
+    def anchor(self, asked: float, answered_at: float) -> None:
+        """Take in an answer that found it queued."""
+        if answered_at and asked > self.asked:
+            self.asked, self.answered_at = asked, answered_at
 
 
 class _Pursued:
@@ -130,13 +138,14 @@ class Keeper:
         *asked* is when its grant was asked for, if its trust does not tell.
         """
         margin = self.settings.margin_for(grant.ttl)
+        lasts = grant.lasts or grant.ttl
         if asked is None:
-            asked = grant.trusted_until - grant.ttl + margin
+            asked = grant.trusted_until - lasts + self.settings.margin_for(lasts)
         stop_at = math.inf if max_hold is None else asked + max_hold
         kept = Kept(grant, renew_at=math.inf, margin=margin, stop_at=stop_at)
         kept.renews = renew
         kept.hurried_at = self.hurried_at
-        self._schedule(kept, grant.ttl, asked)
+        self._schedule(kept, lasts, asked)
         self.leases[grant.attempt] = kept
         return kept
 
@@ -154,6 +163,22 @@ class Keeper:
     def wait(self, key: str, attempt: str, now: float) -> None:
         """Take a ticket into care."""
         self.tickets[attempt] = _Ticket(key, attempt, now + self.settings.heartbeat)
+
+    def queued(self, attempt: str, *, asked: float, answered_at: float) -> None:
+        """Take in that the store, asked at *asked*, has answered that an attempt in our care is queued."""
+        if ticket := self.tickets.get(attempt):
+            ticket.anchor(asked, answered_at)
+
+    def heard(self, signal: Signal) -> Signal | Handed:
+        """Return what a signal is to the plan that waits for it: a hand-over to enter by, if it is one.
+
+        See Entering by the hand-over in the protocol.
+        """
+        ticket = self.tickets.get(signal.attempt)
+        if not signal.token or ticket is None or ticket.asked == -math.inf:
+            return signal
+        since = ticket.asked + min(0.0, signal.at - ticket.answered_at)
+        return Handed(signal.token, since, signal.expires_in)
 
     def leave(self, attempt: str) -> None:
         """Stop refreshing a ticket."""
@@ -315,6 +340,8 @@ class Keeper:
                 continue
             ticket.failures = 0
             ticket.refresh_at = asked + self.settings.heartbeat
+            if told.outcome == "waiting":
+                ticket.anchor(asked, told.at)
             if told.outcome != "waiting":
                 signals.append(Signal("granted", ticket.key, ticket.attempt))
             elif told.head:

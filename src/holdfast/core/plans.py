@@ -4,7 +4,7 @@ A plan yields what it wants and never blocks. The runner (a thread, an event loo
 test by hand) does it and sends back what came of it:
 
 - a `Request`: send the store's answer, or throw the `StoreError`
-- a `Wait`: send the `Signal` that arrived, or None when the time has come
+- a `Wait`: send the `Signal` or `Handed` that arrived, or None when the time has come
 
 A runner that cannot go on (Ctrl-C, cancellation) throws `Abandoned`. The plan answers with its last
 wish, a `Withdraw`, and then lets `Abandoned` through; the runner raises what had interrupted it.
@@ -42,6 +42,15 @@ class Wait:
     until: float | None
 
 
+@data
+class Handed:
+    """A hand-over to us that can be entered: it has lasted since *since*, or less long, by our clock."""
+
+    token: int
+    since: float
+    lasts: float
+
+
 Step = Request[Any] | Wait
 Plan = Generator[Step, Any, T]
 
@@ -67,7 +76,10 @@ class Stopped(Exception):
 
 @data
 class Grant:
-    """A lease as the client got it. *retire*: a copy of a request may still be under way."""
+    """A lease as the client got it. *retire*: a copy of a request may still be under way.
+
+    *lasts*: for how long a hand-over has granted it; then the keeper still has to claim it for the *ttl*.
+    """
 
     key: str
     attempt: str
@@ -79,6 +91,7 @@ class Grant:
     retire: bool = False
     terms: Terms = PLAIN
     failures: tuple[Failure, ...] = ()
+    lasts: float = 0.0
 
 
 def acquire(
@@ -89,10 +102,12 @@ def acquire(
     clock: Clock,
     roll: Roll,
     retire: bool = False,
+    enters: bool = False,
 ) -> Plan[Grant | Done]:
     """Get the lock, waiting at most *timeout* (None: for ever; 0: one try). An operation may be done by then.
 
-    *retire* says that the store's transport may repeat requests by itself.
+    *retire* says that the store's transport may repeat requests by itself. *enters*: somebody will renew the
+    lease, so that a hand-over can be entered without asking again.
     """
     started = clock()
     deadline = None if timeout is None else started + timeout
@@ -117,6 +132,7 @@ def acquire(
                 yield Wait(request.key, request.attempt, again_at)
                 continue
             failures = 0
+            retired = retire or unanswered  # a copy of a request may still be under way
             if isinstance(answer, Granted):
                 trusted_until = asked + request.ttl - margin
                 if clock() < trusted_until:
@@ -128,7 +144,7 @@ def acquire(
                         ttl=request.ttl,
                         trusted_until=trusted_until,
                         holds=answer.holds,
-                        retire=retire or unanswered,
+                        retire=retired,
                         terms=request.terms,
                         failures=answer.failures,
                     )
@@ -150,14 +166,28 @@ def acquire(
                 raise refusal(request, answer)
             if isinstance(answer, Done):
                 # A late copy of an attempt that is not over could take the lock.
-                if answer.kept and (unanswered or retire):
+                if answer.kept and retired:
                     yield from _undo(request)
                 return answer
             queued = answer
             if deadline is not None and clock() >= deadline:
                 raise _timed_out(request.key, queued, clock() - started)
             # At the deadline we ask once more: who has it then is what a timeout has to say.
-            yield from _wait_for_our_turn(request, answer, deadline, clock)
+            handed = yield from _wait_for_our_turn(request, answer, deadline, clock)
+            if handed is not None and enters and request.ttl >= handed.lasts:
+                trusted_until = handed.since + handed.lasts - settings.margin_for(handed.lasts)
+                if trusted_until - clock() >= handed.lasts / 2:  # the keeper needs time to claim it
+                    return Grant(
+                        key=request.key,
+                        attempt=request.attempt,
+                        owner=request.owner,
+                        token=handed.token,
+                        ttl=request.ttl,
+                        trusted_until=trusted_until,
+                        retire=retired,
+                        terms=request.terms,
+                        lasts=handed.lasts,
+                    )
     except Abandoned:
         yield from _undo(request)
         raise
@@ -168,15 +198,19 @@ def acquire(
         raise
 
 
-def _wait_for_our_turn(request: Acquire, queued: Queued, deadline: float | None, clock: Clock) -> Plan[None]:
-    """Wait until asking again is worth it, or the deadline has come."""
+def _wait_for_our_turn(
+    request: Acquire, queued: Queued, deadline: float | None, clock: Clock
+) -> Plan[Handed | None]:
+    """Wait until we are handed the lock, asking again is worth it, or the deadline has come."""
     # Only the head watches the end of the lease; ten thousand waiters are not ten thousand polls.
     watch = clock() + queued.expires_in + TICK if queued.position == 1 else None
     while True:
         until = min((t for t in (watch, deadline) if t is not None), default=None)
-        signal: r.Signal | None = yield Wait(request.key, request.attempt, until)
+        signal: r.Signal | Handed | None = yield Wait(request.key, request.attempt, until)
+        if isinstance(signal, Handed):
+            return signal
         if signal is None or signal.kind != "head":
-            return
+            return None
         watch = clock() + signal.expires_in + TICK
 
 

@@ -230,13 +230,16 @@ class Probe(Request["Health"]):
 
 @data
 class Signal:
-    """A hint to the client that has *attempt*: asking again, or looking at the clock, is worth it."""
+    """Wake the client that has *attempt*: asking again, or looking at the clock, is worth it."""
 
     kind: SignalKind
     key: str
     attempt: str
     expires_in: float = 0.0
     to: str = ""  # for whom behind the client, if its address says so
+    # Of a grant that can be entered: see Entering by the hand-over in the protocol. It lasts *expires_in*.
+    token: int = 0
+    at: float = 0.0  # when it was granted, by the store's clock
 
 
 def addressed(address: str, signal: Signal) -> tuple[str, Signal]:

@@ -14,15 +14,19 @@ from typing import cast
 from holdfast.core.requests import Signal, SignalKind
 from holdfast.log import log
 from holdfast.signal_mask import block_signals
-from holdfast.stores.base import Listener
+from holdfast.stores.base import Listener, micros
 
 START = 5.0  # how long a request waits for the listener before it goes on without
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 15.0  # before connecting again
 
 
 def as_text(signal: Signal) -> str:
-    """Return a signal as `Signals.deliver_text` reads it."""
-    return f"{signal.kind}\n{signal.key}\n{signal.attempt}\n{signal.expires_in}\n{signal.to}"
+    """Return a signal as `Signals.deliver_text` reads it.
+
+    What can be entered by a grant stands with its kind: so older clients take it for a hint to ask.
+    """
+    kind = f"{signal.kind} {signal.token} {micros(signal.at)}" if signal.token else signal.kind
+    return f"{kind}\n{signal.key}\n{signal.attempt}\n{signal.expires_in}\n{signal.to}"
 
 
 class Signals(ABC):
@@ -43,8 +47,11 @@ class Signals(ABC):
     def deliver_text(self, text: bytes) -> None:
         """Pass on a signal that came as a text. Anybody may send one: what is none must not end a thread."""
         with suppress(ValueError):
-            kind, key, attempt, expires_in, to = text.decode().split("\n")
-            self.deliver(Signal(cast("SignalKind", kind), key, attempt, float(expires_in), to))
+            said, key, attempt, expires_in, to = text.decode().split("\n")
+            kind, *grant = said.split(" ")
+            token, at = map(int, grant or (0, 0))
+            named = cast("SignalKind", kind), key, attempt
+            self.deliver(Signal(*named, float(expires_in), to, token, at / 1e6))
 
     def tell(self, signals: Iterable[tuple[str, Signal]]) -> None:
         """Pass on those signals that are for our own client."""

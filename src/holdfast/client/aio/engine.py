@@ -17,7 +17,7 @@ from holdfast.client.lender import Lender
 from holdfast.client.options import Wish
 from holdfast.clock import boot_time
 from holdfast.core.data import replace
-from holdfast.core.plans import Grant, Plan, Wait
+from holdfast.core.plans import Grant, Handed, Plan, Wait
 from holdfast.core.requests import Acquire, Done, Request, Signal, Withdraw
 from holdfast.signal_mask import block_signals
 from holdfast.stores.base import Awaits
@@ -170,7 +170,7 @@ class TaskEngine(Engine):
             return await self.ask_within(running.within, step)
         return self.pursue(running, step)
 
-    async def _wait(self, step: Wait) -> Signal | None:
+    async def _wait(self, step: Wait) -> Signal | Handed | None:
         _, mailbox = self.mailboxes.get(step.attempt) or ("", self.new_mailbox())
         assert isinstance(mailbox, AsyncMailbox)
         timeout = None if step.until is None else max(step.until - boot_time(), 0.0)
@@ -191,14 +191,14 @@ class AsyncMailbox:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._signals: asyncio.Queue[Signal] = asyncio.Queue()
+        self._signals: asyncio.Queue[Signal | Handed] = asyncio.Queue()
 
-    def put(self, signal: Signal) -> None:
+    def put(self, signal: Signal | Handed) -> None:
         """Wake the task. A loop that is gone has no tasks to wake."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._signals.put_nowait, signal)
 
-    async def get(self, timeout: float | None) -> Signal | None:  # noqa: ASYNC109
+    async def get(self, timeout: float | None) -> Signal | Handed | None:  # noqa: ASYNC109
         """Return the next signal, or None when the time is over."""
         try:
             async with asyncio.timeout(timeout):

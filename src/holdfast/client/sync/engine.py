@@ -14,7 +14,7 @@ from holdfast.client.holdings import Holding
 from holdfast.client.options import Wish
 from holdfast.clock import boot_time
 from holdfast.core.data import replace
-from holdfast.core.plans import Plan, Wait
+from holdfast.core.plans import Handed, Plan, Wait
 from holdfast.core.requests import Acquire, Done, Granted, Request, Signal, Withdraw
 from holdfast.core.settings import Settings
 from holdfast.stores.readiness import when_ready
@@ -137,7 +137,7 @@ class ThreadEngine(Engine):
                     going = self.failed(running, error)
                 else:
                     going = self.answered(running, answer)
-                    if exits.told_to_end and type(answer) is not Granted:  # that has to be kept first
+                    if exits.told_to_end and type(answer) not in (Granted, Handed):  # kept first
                         exits.end_if_told()
             return running.result  # type: ignore[return-value]
         except BaseException:
@@ -168,7 +168,7 @@ class ThreadEngine(Engine):
             raise
 
     @exits.idle
-    def _wait(self, step: Wait) -> Signal | None:
+    def _wait(self, step: Wait) -> Signal | Handed | None:
         _, mailbox = self.mailboxes.get(step.attempt) or ("", self.new_mailbox())
         assert isinstance(mailbox, queue.SimpleQueue)
         timeout = None if step.until is None else max(step.until - boot_time(), 0.0)

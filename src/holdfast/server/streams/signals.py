@@ -122,6 +122,8 @@ class SignalStreams:
                 "attempt": attempt,
                 "expires_in": signal.expires_in,
             }
+            if signal.token:
+                told |= {"token": signal.token, "at": signal.at}
             client.send(sse.event("signal", told))
             self.sent += 1
 

@@ -140,9 +140,9 @@ class Attempts:
                 self._move((ticket.key, ticket.attempt), now + ticket.patience, waits=True)
 
     def _move(self, which: tuple[str, str], end: float, *, waits: bool) -> None:
-        """Move an entry's end, if it still is what a batch took it for: it may have been granted since."""
+        """Move an entry's end. A ticket may have been granted since; a lease, entered by the hand-over."""
         entry = self._entries.get(which)
-        if entry is not None and entry.waits is waits:
+        if entry is not None and (entry.waits or not waits):
             self._entries[which] = Entry(waits, end, entry.to)
 
     def _drop_what_is_over(self) -> None:

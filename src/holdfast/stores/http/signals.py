@@ -112,8 +112,9 @@ class SignalStream(SignalThread):
                     self.deliver(signal)
             elif event == "signal" and data.get("kind") in _KINDS:
                 with suppress(KeyError, TypeError, ValueError):  # a newer server's idea of a signal
-                    left = float(data.get("expires_in", 0.0))
-                    self.deliver(Signal(data["kind"], data["key"], data["attempt"], left))
+                    named = data["kind"], data["key"], data["attempt"]
+                    left, at = float(data.get("expires_in", 0.0)), float(data.get("at", 0.0))
+                    self.deliver(Signal(*named, left, token=int(data.get("token", 0)), at=at))
             elif event == "goodbye":
                 raise Goodbye(data.get("detail") or data.get("reason") or "no reason was given")
 

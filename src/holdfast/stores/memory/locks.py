@@ -57,13 +57,13 @@ class Locks(Settlement):
             if ticket := lock.tickets.get(attempt):
                 ticket.end = max(ticket.end, now + micros(request.patience))
                 ticket.client = request.client  # where we can be reached now
-                queued = r.Queued(list(lock.tickets).index(attempt) + 1, holder, expires_in)
+                queued = r.Queued(list(lock.tickets).index(attempt) + 1, holder, expires_in, now / 1e6)
             else:
                 lock.permits = permits
                 lock.tickets[attempt] = Ticket(request, now)
                 shard.waited_for.add(key)
                 self._record(shard, lock, "queued", now, owner=request.owner, operation=terms.operation)
-                queued = r.Queued(len(lock.tickets), holder, expires_in)
+                queued = r.Queued(len(lock.tickets), holder, expires_in, now / 1e6)
         return self._end_circles(request, now, post) or queued
 
     def _confirm(self, lock: Lock, hold: Hold, request: r.Acquire, now: int, post: Post) -> r.Granted:
@@ -298,7 +298,7 @@ class Locks(Settlement):
             end = now + micros(lease.ttl)
             if hold.end > end:
                 return r.LeaseAnswer("held", (hold.end - now) / 1e6)
-            hold.end = end
+            hold.end, hold.claimed = end, True
             return r.LeaseAnswer("renewed", (end - now) / 1e6)
 
     def _explain_loss(self, lease: r.RenewLease, now: int, post: Post) -> r.LeaseAnswer:
@@ -321,7 +321,8 @@ class Locks(Settlement):
                 return r.TicketAnswer("gone")
             ticket.end = max(ticket.end, now + micros(refresh.patience))
             head = next(iter(lock.tickets)) == refresh.attempt
-            return r.TicketAnswer("waiting", head, (lock.ask_again_at(ticket.terms) - now) / 1e6)
+            expires_in = (lock.ask_again_at(ticket.terms) - now) / 1e6
+            return r.TicketAnswer("waiting", head, expires_in, now / 1e6)
 
 
 def _refusal(lock: Lock | None, request: r.Acquire) -> r.Refused | None:

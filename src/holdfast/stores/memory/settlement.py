@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast.core.data import replace
 from holdfast.core.deadlocks import Deadlock, Held, KeyState, Waiting, find
 from holdfast.core.events import Event, EventKind, HistoryLevel, is_kept
 from holdfast.core.family import LARGEST_ERROR, MOST_FAILURES, Failure
@@ -113,7 +114,7 @@ class Settlement:
                 lock.shut(hold, now, expired=True)
         for attempt, hold in over.items():
             del lock.holds[attempt]
-            if hold.claimed:
+            if hold.claimed or hold.terms.enters:
                 shard.ended[lock.key, attempt] = EndedAttempt("expired", hold.end)
         if not lock.holds:
             lock.freed_at = now
@@ -137,7 +138,10 @@ class Settlement:
             lock.give(attempt, ticket.owner, ticket.client, ticket.terms, now, end, claimed=False)
             del lock.tickets[attempt]  # after giving: an interrupt in between must not cost it its place
             self._record_of(ticket, shard, lock, "handed_over", now)
-            post.append((ticket.client.instance, Signal("granted", lock.key, attempt)))
+            handed = Signal("granted", lock.key, attempt)
+            if ticket.terms.enters:
+                handed = replace(handed, expires_in=ticket.claim / 1e6, token=lock.token, at=now / 1e6)
+            post.append((ticket.client.instance, handed))
             lock.prune_head(now)
             first, changed = first or ticket.owner, True
         if changed:

@@ -53,7 +53,7 @@ def _world_of(name: str) -> World:
 class MemoryStore(Instances, Views):
     """See the module. One object a client; they may share a world."""
 
-    traits = Traits(durable=False, signals=True, blocking=False, repeats=False)
+    traits = Traits(durable=False, signals=True, blocking=False, repeats=False, enters=True)
 
     def __init__(self, options: StoreOptions, name: str = "") -> None:
         self._name = name

@@ -238,7 +238,7 @@ SELECT group_concat(a.place) INTO @holdfast_due
 SET @holdfast_now = :clock;
 UPDATE :listed_leases AS a
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
-   SET l.expires_at = @holdfast_now + a.ttl
+   SET l.expires_at = @holdfast_now + a.ttl, l.claimed = 1
  WHERE find_in_set(a.place, @holdfast_due)
    AND l.expires_at > @holdfast_now AND l.expires_at <= @holdfast_now + a.ttl;
 SELECT a.place

@@ -85,7 +85,7 @@ class PostgresDialect(Dialect[PooledSessions]):
         _, rows, _, waited_for, _ = self.sessions.use(lambda session: session.send(batch, commits=True))
         for owner, host, pid, token, granted_at, claimed, expires_at, waiters, now in rows:
             holder = r.Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
-            return r.Queued(waiters, holder, (expires_at - now) / 1e6), bool(waited_for)
+            return r.Queued(waiters, holder, (expires_at - now) / 1e6, now / 1e6), bool(waited_for)
         return None
 
     def hand_over(self, request: r.Release) -> r.Released | None:

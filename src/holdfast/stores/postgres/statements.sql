@@ -219,7 +219,7 @@ WITH due AS (
        AND l.expires_at <= :clock + a.ttl
        FOR NO KEY UPDATE OF l SKIP LOCKED)
 UPDATE holdfast_locks AS l
-   SET expires_at = :clock + due.ttl
+   SET expires_at = :clock + due.ttl, claimed = 1
   FROM due
  WHERE l.lock_key = due.lock_key
    AND l.expires_at > :clock

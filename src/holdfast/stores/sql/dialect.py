@@ -90,9 +90,14 @@ class Dialect(ABC, Generic[S]):
         return None
 
     def _handed(self, key: str, winners: list[Row]) -> r.Released | None:
-        """Answer by what a hand-over returned; if the winner is a client of ours, tell it."""
-        for owner, instance, attempt in winners:
-            self.signals.tell([r.addressed(instance, r.Signal("granted", key, attempt))])
+        """Answer by what a hand-over returned; if the winner is a client of ours, tell it.
+
+        A dialect that is sure that the hand-over is on the disk tells token, instant and length as well.
+        """
+        for owner, instance, attempt, *grant in winners:
+            token, at, lasts = grant or (0, 0, 0)
+            handed = r.Signal("granted", key, attempt, lasts / 1e6, token=token, at=at / 1e6)
+            self.signals.tell([r.addressed(instance, handed)])
             return r.Released(0, owner)
         return None
 

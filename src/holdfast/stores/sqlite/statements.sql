@@ -95,7 +95,7 @@ UPDATE holdfast_outcomes SET until_at = min(until_at, :until_at) WHERE lock_key 
 -- Run for each lease of a batch, in one transaction: SQLite has no round trips to save, and a join with a list of
 -- leases would be at the mercy of the planner (after ANALYZE of a small table it scanned a large one). Matches
 -- only what is ours, alive, and not held for longer already.
-UPDATE holdfast_locks SET expires_at = :end
+UPDATE holdfast_locks SET expires_at = :end, claimed = 1
  WHERE lock_key = :key AND attempt = :attempt AND token = :token
    AND expires_at > :now AND expires_at <= :end;
 

@@ -40,6 +40,7 @@ _MODULES = (
     "cluster_asker",
     "cluster_invariants",
     "deadlocks",
+    "entering",
     "feed",
     "fences",
     "finished_work",
@@ -90,6 +91,7 @@ from holdfast.testing.conformance.calls import Calls
 from holdfast.testing.conformance.claims import Claims
 from holdfast.testing.conformance.cluster_invariants import ClusterInvariants
 from holdfast.testing.conformance.deadlocks import Deadlocks
+from holdfast.testing.conformance.entering import Entering
 from holdfast.testing.conformance.feed import Feed
 from holdfast.testing.conformance.fences import Connect, Fences
 from holdfast.testing.conformance.finished_work import FinishedWork
@@ -136,6 +138,7 @@ class StoreConformance(
     Renewals,
     Queue,
     Handovers,
+    Entering,
     Withdrawals,
     Breaks,
     SharedLeases,

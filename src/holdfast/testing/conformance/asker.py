@@ -8,6 +8,7 @@ import threading
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from holdfast.core.data import replace
 from holdfast.core.events import Event, HistoryLevel
 from holdfast.core.family import PLAIN, Outcome, Terms
 from holdfast.core.requests import (
@@ -82,14 +83,15 @@ def once(listener: Listener) -> Listener:
     """Return one that tells *listener* once what a store tells again from a thread of its own.
 
     It may do so until the receiver has come for it. Requests may not: what two of them tell from the thread
-    that asks is told twice.
+    that asks is told twice. What can be entered by is left out: see `Entering` for that.
     """
     asking = threading.current_thread()
     mutex = threading.RLock()
     told: set[Signal] = set()
     answered: set[Signal] = set()  # those of them that were told with an answer
 
-    def hear(signal: Signal) -> None:
+    def hear(told_now: Signal) -> None:
+        signal = replace(told_now, expires_in=0.0, token=0, at=0.0) if told_now.token else told_now
         with mutex:
             again = signal.kind in TOLD_AGAIN and signal in told
             if threading.current_thread() is asking:

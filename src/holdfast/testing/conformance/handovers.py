@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.requests import Broken, Busy, Granted, NotHeld, Queued, Released, Withdrawn
 from holdfast.stores.base import micros
-from holdfast.testing.conformance.asker import Asker
+from holdfast.testing.conformance.asker import OPERATION, Asker
 
 
 class Handovers:
@@ -99,22 +99,22 @@ class Handovers:
         assert isinstance(ask.acquire("c-1", now=106.999999, wait=True), Queued)
         assert isinstance(ask.acquire("c-1", now=107.0, wait=True), Granted)
 
-    def test_an_unclaimed_winner_joins_again_at_the_tail(self, ask: Asker) -> None:
-        """Its ticket was used up; it is not ended, and may ask again."""
-        token = ask.take("a-1", now=100.0).token
-        ask.queue("b-1", now=101.0, claim=5.0)
-        ask.queue("c-1", now=101.0)
-        ask.queue("d-1", now=101.0)
+    def test_an_unclaimed_winner_of_an_operation_joins_again_at_the_tail(self, ask: Asker) -> None:
+        """Its ticket was used up; it is not ended, and may ask again: it cannot have begun."""
+        token = ask.take("a-1", now=100.0, terms=OPERATION).token
+        ask.queue("b-1", now=101.0, claim=5.0, terms=OPERATION)
+        ask.queue("c-1", now=101.0, terms=OPERATION)
+        ask.queue("d-1", now=101.0, terms=OPERATION)
         ask.release("a-1", token, now=102.0)
-        again = ask.queue("b-1", now=107.0)
+        again = ask.queue("b-1", now=107.0, terms=OPERATION)
         assert (again.position, again.holder.owner) == (2, "c-1")
 
-    def test_an_unclaimed_winner_may_simply_take_a_lock_nobody_wants(self, ask: Asker) -> None:
-        first = ask.take("a-1", now=100.0).token
-        ask.queue("b-1", now=101.0, claim=5.0)
+    def test_an_unclaimed_winner_of_an_operation_may_simply_take_what_nobody_wants(self, ask: Asker) -> None:
+        first = ask.take("a-1", now=100.0, terms=OPERATION).token
+        ask.queue("b-1", now=101.0, claim=5.0, terms=OPERATION)
         ask.release("a-1", first, now=102.0)
         handed = ask.look(now=102.0).token
-        assert ask.take("b-1", now=107.0).token > handed
+        assert ask.take("b-1", now=107.0, terms=OPERATION).token > handed
 
     def test_a_claimed_hand_over_that_expires_ends_its_attempt(self, ask: Asker) -> None:
         """Invariant 8."""
@@ -189,8 +189,8 @@ class Handovers:
         assert isinstance(ask.acquire("c-1", now=107.0), Busy)
         assert ask.look(now=107.0).holds == 1
 
-    def test_renewing_does_not_claim(self, ask: Asker) -> None:
-        """Only asking again does, because only that says that somebody waits for the answer."""
+    def test_renewing_claims(self, ask: Asker) -> None:
+        """Only a client that knows of the grant can name its token."""
         token = ask.take("a-1", now=100.0).token
         ask.queue("b-1", now=101.0, owner="bob", claim=5.0)
         ask.release("a-1", token, now=102.0)
@@ -200,4 +200,4 @@ class Handovers:
         ask.acquire("c-1", now=105.0)  # settles: b-2 is over
         holder = ask.look(now=105.0).holder
         assert holder is not None
-        assert not holder.claimed
+        assert holder.claimed

@@ -12,7 +12,7 @@ class Queue:
     def test_whoever_waits_gets_a_ticket(self, ask: Asker) -> None:
         token = ask.take("a-1", now=100.0, owner="ann").token
         holder = Holder("ann", CLIENT.host, CLIENT.pid, token, held_for=3.0)
-        assert ask.acquire("b-1", now=103.0, wait=True) == Queued(1, holder, expires_in=7.0)
+        assert ask.acquire("b-1", now=103.0, wait=True) == Queued(1, holder, expires_in=7.0, at=103.0)
         assert ask.look(now=103.0).waiting == 1
 
     def test_positions_are_in_the_order_of_arrival(self, ask: Asker) -> None:
@@ -62,7 +62,7 @@ class Queue:
     def test_refreshing_keeps_a_ticket_alive(self, ask: Asker) -> None:
         token = ask.take("a-1", now=100.0, ttl=60.0).token
         ask.queue("b-1", now=100.0, patience=10.0)
-        assert ask.refresh("b-1", now=109.0, patience=10.0) == TicketAnswer("waiting", True, 51.0)
+        assert ask.refresh("b-1", now=109.0, patience=10.0) == TicketAnswer("waiting", True, 51.0, 109.0)
         ask.release("a-1", token, now=118.0)
         assert ask.signals() == [("granted", "b-1")]
 
@@ -77,8 +77,8 @@ class Queue:
         ask.take("a-1", now=100.0)
         ask.queue("b-1", now=101.0)
         ask.queue("c-1", now=101.0)
-        assert ask.refresh("b-1", now=104.0) == TicketAnswer("waiting", head=True, expires_in=6.0)
-        assert ask.refresh("c-1", now=104.0) == TicketAnswer("waiting", head=False, expires_in=6.0)
+        assert ask.refresh("b-1", now=104.0) == TicketAnswer("waiting", True, 6.0, 104.0)
+        assert ask.refresh("c-1", now=104.0) == TicketAnswer("waiting", False, 6.0, 104.0)
 
     def test_a_ticket_that_was_handed_the_lock_is_told_so(self, ask: Asker) -> None:
         """Signals can be lost: the heartbeat says what they would have said."""
@@ -100,7 +100,7 @@ class Queue:
         ask.take("a-1", now=100.0)
         ask.queue("b-1", now=101.0)
         ask.queue("c-1", now=101.0, claim=6.0)
-        assert ask.refresh("c-1", now=110.0) == TicketAnswer("waiting", head=True, expires_in=5.0)
+        assert ask.refresh("c-1", now=110.0) == TicketAnswer("waiting", True, 5.0, 110.0)
         assert ask.signals() == [("granted", "b-1"), ("head", "c-1")]
         assert ask.refresh("b-1", now=110.0) == TicketAnswer("handed")
 
@@ -133,12 +133,12 @@ class Queue:
             for key in ("k-3", "k-2", "k-1")
         ]
         assert ask.refresh_all(batch, now=102.0) == (
-            TicketAnswer("waiting", False, 18.0),
-            TicketAnswer("waiting", True, 4.0),
-            TicketAnswer("waiting", False, 18.0),
-            TicketAnswer("waiting", True, 18.0),
+            TicketAnswer("waiting", False, 18.0, 102.0),
+            TicketAnswer("waiting", True, 4.0, 102.0),
+            TicketAnswer("waiting", False, 18.0, 102.0),
+            TicketAnswer("waiting", True, 18.0, 102.0),
             TicketAnswer("handed"),
-            TicketAnswer("waiting", True, 18.0),
+            TicketAnswer("waiting", True, 18.0, 102.0),
             TicketAnswer("gone"),
             TicketAnswer("gone"),
             TicketAnswer("gone"),
@@ -150,8 +150,8 @@ class Queue:
             assert ask.queue(f"w-{number}", now=101.0).position == number + 1
         batch = [RefreshTicket("nightly", f"w-{number}", 15.0) for number in range(1000)]
         answers = ask.refresh_all(batch, now=102.0)
-        assert answers[0] == TicketAnswer("waiting", True, 8.0)
-        assert set(answers[1:]) == {TicketAnswer("waiting", False, 8.0)}
+        assert answers[0] == TicketAnswer("waiting", True, 8.0, 102.0)
+        assert set(answers[1:]) == {TicketAnswer("waiting", False, 8.0, 102.0)}
 
     def test_one_who_does_not_wait_never_passes_a_live_ticket(self, ask: Asker) -> None:
         """P7: not even in the moment in which the lock becomes free."""

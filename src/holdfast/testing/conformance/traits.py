@@ -23,6 +23,7 @@ class TraitsAndClients:
             traits.transactions,
             traits.pins,
             traits.groups,
+            traits.enters,
         ):
             assert isinstance(claim, bool)
 

@@ -45,7 +45,7 @@ def acquire(lock: LockRow, request: r.Acquire) -> Acquired:
         return _granted(lock, settlement.grant(lock, request))
     if not request.wait:
         return r.Busy(lock.holder(), lock.expires_in(request.terms))
-    return r.Queued(_queue(lock, request), lock.holder(), lock.expires_in(request.terms))
+    return r.Queued(_queue(lock, request), lock.holder(), lock.expires_in(request.terms), lock.now / 1e6)
 
 
 def _granted(lock: LockRow, hold: Hold) -> r.Granted:
@@ -279,7 +279,7 @@ def renew_alive(lock: LockRow, lease: r.RenewLease) -> r.LeaseAnswer | None:
     end = lock.now + micros(lease.ttl)
     if hold.end > end:
         return r.LeaseAnswer("held", (hold.end - lock.now) / 1e6)
-    lock.put_hold(replace(hold, end=end))
+    lock.put_hold(replace(hold, end=end, claimed=True))
     return r.LeaseAnswer("renewed", (end - lock.now) / 1e6)
 
 

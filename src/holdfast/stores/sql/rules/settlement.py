@@ -33,7 +33,7 @@ def settle_for_waiters(lock: LockRow) -> dict[str, int]:
 
 def _expire(lock: LockRow, over: list[Hold]) -> None:
     for hold in over:
-        if hold.claimed:  # otherwise its attempt may ask again, and joins at the tail
+        if hold.claimed or hold.terms.enters:  # otherwise its attempt may ask again, and joins at the tail
             lock.ended.remember(hold.attempt, "expired", hold.end)
     ended = [lease for token in dict.fromkeys(hold.token for hold in over) if (lease := _over(lock, token))]
     for last in ended:
@@ -95,7 +95,10 @@ def grant_head(lock: LockRow, *, head_changed: bool = False) -> str | None:
         end = lock.now + head.claim
         lock.begin_lease(head.attempt, head.owner, head.terms, end, head, claimed=False)
         lock.record("handed_over", owner=head.owner, operation=head.terms.operation)
-        lock.signal(head.instance, Signal("granted", lock.key, head.attempt))
+        handed = Signal("granted", lock.key, head.attempt)
+        if head.terms.enters:
+            handed = replace(handed, expires_in=head.claim / 1e6, token=lock.token, at=lock.now / 1e6)
+        lock.signal(head.instance, handed)
         winner = winner or head.owner
     if head_changed or tickets.count < before:
         tell_head(lock)

@@ -91,7 +91,8 @@ class Batches:
             if place in waiting:
                 lock = waited_for[ticket.key]
                 end = sooner.get((ticket.key, ticket.attempt), lock.at if lock.owner is None else lock.end)
-                answers.append(r.TicketAnswer("waiting", lock.head == ticket.attempt, (end - lock.at) / 1e6))
+                head, expires_in = lock.head == ticket.attempt, (end - lock.at) / 1e6
+                answers.append(r.TicketAnswer("waiting", head, expires_in, lock.at / 1e6))
             elif self._transactor.peek(ticket, now, LockRow.find_alive, urgent=True) is not None:
                 answers.append(r.TicketAnswer("handed"))
             else:

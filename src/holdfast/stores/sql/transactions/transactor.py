@@ -78,7 +78,9 @@ class Transactor:
                 deal.signals += _called(run, deal.calls, given)  # nobody can want work in between
                 deal.calls = []
             read = answer.read if isinstance(answer, PendingAnswer) else None
-            return answer, run.commit(deal.signals, lazily=deal.lazily, read=read), deal
+            # A winner may enter by the hand-over: then it has to be as durable as a grant.
+            lazily = deal.lazily and not any(signal.token for _, signal in deal.signals)
+            return answer, run.commit(deal.signals, lazily=lazily, read=read), deal
 
         answer, rows, deal = self.sessions.transact(work, create=create, urgent=urgent)
         if deal.signals:
