@@ -38,8 +38,7 @@ def data(cls: type[T]) -> type[T]:
 
 def replace(value: T, /, **changes: Any) -> T:
     """Return a copy of *value* with some fields changed."""
-    fields = {name: getattr(value, name) for name in _fields(value)}
-    return type(value)(**(fields | changes))
+    return type(value)(**(fields(value) | changes))
 
 
 def defaults(kind: type) -> dict[str, Any]:
@@ -62,6 +61,11 @@ def as_dict(value: object) -> Any:
         name: each if type(each := getattr(value, name)) in _PLAIN else as_dict(each)
         for name in _fields(value)
     }
+
+
+def fields(value: object) -> dict[str, Any]:
+    """Return the fields of *value*, as they are."""
+    return {name: getattr(value, name) for name in _fields(value)}
 
 
 class _Init:

@@ -51,7 +51,7 @@ class Call:
             known["client"] = self.client
         if "by" in given:
             known["by"] = self.by
-        return self.route.make(self.named, given, known)
+        return self.route.make(self.named, given, **known)
 
     def require(self, verb: Verb, key: str) -> None:
         """Refuse if the caller may not do this to *key*, whether or not there is such a lock."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 from holdfast import errors
 from holdfast.core import wire
 from holdfast.core.cluster import Assign, Beat, Ended, NotDue
-from holdfast.core.data import replace
+from holdfast.core.data import as_dict, fields, replace
 from holdfast.core.events import Event
 from holdfast.core.refusals import error_for
 from holdfast.core.requests import Acquire, NotHeld, Queued, Request
@@ -21,6 +22,7 @@ from holdfast.server.router import WrongMethod
 
 HIDDEN = "(hidden)"
 NOTHING = {"answer": "nothing"}
+PIECE = 50  # things of a long list that are made JSON at once
 LONGEST_TEXT = 200  # characters of a result in a problem: all of it is in the answer that comes with it
 
 _GONE = {
@@ -51,9 +53,30 @@ def answered(answer: Any, **more: Any) -> Response:
     return Response(202 if type(answer) is Queued else 200, to_bytes(said))
 
 
-def listed(name: str, items: Any) -> Response:
-    """Return the response for a number of things."""
-    return Response(200, to_bytes(wire.items_to_json(name, items)))
+async def page(answer: Any) -> Response:
+    """Return the response for an answer with many things in it, made in pieces."""
+    return await _in_pieces({"answer": wire.answer_name(answer), **fields(answer)})
+
+
+async def listed(name: str, items: tuple[Any, ...]) -> Response:
+    """Return the response for a number of things, made in pieces."""
+    return await _in_pieces({"answer": name, "items": items})
+
+
+async def _in_pieces(said: dict[str, Any]) -> Response:
+    """Make JSON of something large. Others have their turn after each piece."""
+    members = []
+    for name, value in said.items():
+        if isinstance(value, tuple) and len(value) > PIECE:
+            texts = []
+            for at in range(0, len(value), PIECE):
+                texts.append(_encode(as_dict(value[at : at + PIECE]))[1:-1])
+                await asyncio.sleep(0)
+            text = f"[{','.join(texts)}]"
+        else:
+            text = _encode(as_dict(value))
+        members.append(f"{_encode(name)}:{text}")
+    return Response(200, f"{{{','.join(members)}}}\n".encode("utf-8", "replace"))
 
 
 def refused(error: errors.HoldfastError, because: Any = None) -> Response:

@@ -114,7 +114,7 @@ class Route:
         """What its query may have."""
         return _NOTHING if self.method == "POST" else self.members
 
-    def make(self, named: str, given: Json, known: Json) -> Any:
+    def make(self, named: str, given: Json, **known: Any) -> Any:
         """Return the request that was asked for; what is *known* counts more than what was said."""
         if self.attribute is not None:
             known.setdefault(self.attribute, named)

@@ -145,6 +145,8 @@ class Metrics:
         if isinstance(answer, r.Released):
             if answer.next is not None:
                 self.handovers.add()
+            if isinstance(request, r.Release):
+                self._queued_at.pop(request.attempt, None)  # who entered by the hand-over did not ask again
             return
         if isinstance(request, c.Finish):
             self.finishes.add(_OUTCOMES.get(type(answer), request.ending))
