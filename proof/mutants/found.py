@@ -293,7 +293,7 @@ FOUND_MUTANTS_ON_SERVERS = (
         "server: whether it is ready waits behind all that wait for the store",
         "Requests",
         "server/lanes.py",
-        ((", first=type(request) is Probe", ""),),
+        ((", type(request) is Probe", ", False"),),
         READINESS.format("it_is_ready_however_many_wait_for_the_store"),
     ),
 )

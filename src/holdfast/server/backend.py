@@ -78,7 +78,7 @@ class Backend:
 
     async def close(self) -> None:
         """Answer what was asked, and let go of the stores."""
-        await asyncio.gather(*(asyncio.to_thread(lane.close) for lane in self._lanes.values()))
+        await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
 
     def submit(self, request: Request[Any], waiting: Waiting) -> None:
         """Have it answered by the store that most use; *waiting* is told, never before this returns."""

@@ -51,6 +51,8 @@ class Lane:
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Asked] = deque()  # of whom the loop says when it is their turn
         self._busy = False  # it is the turn of some, or will be in a moment
+        self._closed = False
+        self._rests = asyncio.Event()  # it is closed, and nobody waits any more
         self._usual = 0.0  # seconds that a group takes
         self._queues: list[RequestQueue] = []  # none for a store that never waits
         traits = store.traits
@@ -87,22 +89,26 @@ class Lane:
                 self._go_on()
             return
         queue = self._queues[-1 if type(request) in READS else 0]
-        if queue.closed or len(queue) >= MOST_PENDING:
+        if self._closed or len(queue) >= MOST_PENDING:
             raise _overrun(len(queue))
         queue.put(asked, first=first)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Answer what was asked, and close the store."""
+        self._closed = True
+        if not self._busy:
+            self._rests.set()
+        deadline = time.monotonic() + CLOSE_WITHIN
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._rests.wait(), CLOSE_WITHIN)
+        await asyncio.to_thread(self._close, deadline)
+
+    def _close(self, deadline: float) -> None:
         for queue in self._queues:
             queue.close()
-        deadline = time.monotonic() + CLOSE_WITHIN
         for thread in (thread for queue in self._queues for thread in queue.threads):
             thread.join(timeout=max(deadline - time.monotonic(), 0.0))
         self.store.close()
-
-    @property
-    def _closed(self) -> bool:
-        return bool(self._queues) and self._queues[0].closed
 
     # Turns.
 
@@ -111,6 +117,8 @@ class Lane:
         self._busy = bool(self._waiting)
         if self._busy:
             self._loop.call_soon(self._take_turn)
+        elif self._closed:
+            self._rests.set()
 
     def _take_turn(self) -> None:
         """Have those answered who have come in: here, or by the thread."""
@@ -133,7 +141,7 @@ class Lane:
         """Answer in the loop's own thread; None: nothing was done, and it is for the thread."""
         if not self._queues or not group:
             return self._execute(group, self.store.execute_many)
-        if self._closed:
+        if self._queues[0].closed:  # it took too long to end
             return [_overrun(len(group)) for _ in group]
         if len(group) < MANY or self._usual > QUICK:
             return None
