@@ -33,7 +33,7 @@ A = TypeVar("A", bound=list[Any] | None)
 GROUP = 64  # requests in one commit
 MOST_PENDING = 20_000  # requests that wait for the store; more are refused at once
 MANY = 4  # requests that the loop answers itself
-QUICK = 0.005  # seconds that a group may take, on the average of the last ones, for the loop to do that
+QUICK = 0.01  # seconds that a group may take, on the average of the last ones, for the loop to do that
 REMEMBERED = 16  # as many as count
 
 CLOSE_WITHIN = 5.0  # seconds for what the store still does, all together
