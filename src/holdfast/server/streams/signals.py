@@ -8,7 +8,7 @@ stream that has just broken is lost, and nothing depends on it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,14 @@ from holdfast.server.backend import Backend
 from holdfast.server.http import sse
 from holdfast.server.http.message import Stream
 
+# Tells whether somebody may enter by a hand-over, and takes note that they will.
+MayEnter = Callable[[Principal, Signal], bool]
+
 DRAINING = "the server is going away; connect again, and ask again for all that you wait for"
+
+
+def _anybody(principal: Principal, signal: Signal) -> bool:
+    return True
 
 
 @dataclass(eq=False)
@@ -57,8 +64,11 @@ class SignalStream:
 class SignalStreams:
     """See the module. To be used from one event loop."""
 
-    def __init__(self, backend: Backend, *, heartbeats: sse.Heartbeats | None = None) -> None:
+    def __init__(
+        self, backend: Backend, *, heartbeats: sse.Heartbeats | None = None, may_enter: MayEnter = _anybody
+    ) -> None:
         self._backend = backend
+        self._may_enter = may_enter
         self._heartbeats = heartbeats or sse.Heartbeats()
         self.sent = 0  # signals
         self._streams: dict[str, SignalStream] = {}
@@ -122,7 +132,7 @@ class SignalStreams:
                 "attempt": attempt,
                 "expires_in": signal.expires_in,
             }
-            if signal.token:
+            if signal.token and self._may_enter(client.principal, signal):
                 told |= {"token": signal.token, "at": signal.at}
             client.send(sse.event("signal", told))
             self.sent += 1
