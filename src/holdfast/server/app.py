@@ -91,7 +91,7 @@ class App:
         return found
 
     def _may_enter(self, principal: Principal, signal: Signal) -> bool:
-        """Tell whether a caller may enter by a hand-over, and count the lease: nobody asks for it any more."""
+        """Tell whether a caller may enter by a hand-over, and count the lease: nobody asks for it again."""
         entered = self._budget.entered(principal, signal.key, signal.attempt, signal.expires_in)
         if entered:
             self._metrics.entered(signal.attempt)

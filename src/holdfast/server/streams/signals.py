@@ -25,10 +25,6 @@ MayEnter = Callable[[Principal, Signal], bool]
 DRAINING = "the server is going away; connect again, and ask again for all that you wait for"
 
 
-def _anybody(principal: Principal, signal: Signal) -> bool:
-    return True
-
-
 @dataclass(eq=False)
 class SignalStream:
     """One client that can be woken."""
@@ -65,7 +61,11 @@ class SignalStreams:
     """See the module. To be used from one event loop."""
 
     def __init__(
-        self, backend: Backend, *, heartbeats: sse.Heartbeats | None = None, may_enter: MayEnter = _anybody
+        self,
+        backend: Backend,
+        *,
+        heartbeats: sse.Heartbeats | None = None,
+        may_enter: MayEnter = lambda *_: True,
     ) -> None:
         self._backend = backend
         self._may_enter = may_enter
