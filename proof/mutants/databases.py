@@ -433,7 +433,7 @@ DATABASE_MUTANTS = (
         (
             (
                 "has_any := EXISTS (SELECT FROM @.holdfast_locks AS l WHERE l.owner = an_owner AND",
-                "has_any := EXISTS (SELECT FROM @.holdfast_locks AS l WHERE l.owner = an_attempt AND",
+                "has_any := EXISTS (SELECT FROM @.holdfast_locks AS l WHERE l.owner = a_host AND",
             ),
         ),
         CALLING.format("who_holds_something_may_close_a_circle_and_looks"),
