@@ -291,7 +291,7 @@ RULES_MUTANTS_ON_SERVERS = (
         TRANSACTOR,
         (
             (
-                "run.commit(deal.signals, lazily=deal.lazily, read=read), deal",
+                "run.commit(deal.signals, lazily=lazily, read=read), deal",
                 "run('now', now=None), deal",
             ),
         ),

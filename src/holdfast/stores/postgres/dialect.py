@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -12,7 +13,7 @@ from holdfast.core.cluster import Assigned, Claim, Claimed
 from holdfast.core.events import HistoryLevel
 from holdfast.log import log
 from holdfast.stores.base import instant, micros, place_of
-from holdfast.stores.postgres import failures
+from holdfast.stores.postgres import failures, groups
 from holdfast.stores.postgres.schema import SCHEMA, SQL, named
 from holdfast.stores.postgres.session import CHANNEL, END, notification
 from holdfast.stores.signals import Signals
@@ -34,6 +35,7 @@ class PostgresDialect(Dialect[PooledSessions]):
     database = "postgresql"
     can_unlock = True  # by a savepoint of ours
     hands_over = True
+    groups = True
 
     def __init__(
         self, sessions: PooledSessions, level: HistoryLevel, signals: Signals, server: ServerOptions
@@ -71,6 +73,12 @@ class PostgresDialect(Dialect[PooledSessions]):
         if not rows:
             return None
         return r.Granted(rows[0][0], rows[0][1] / 1e6 if is_queued else request.ttl)
+
+    def together(
+        self, acquires: Sequence[r.Acquire], releases: Sequence[r.Release]
+    ) -> tuple[dict[str, int], set[str]]:
+        """Take free locks and release others, all in one transaction."""
+        return self.sessions.use(lambda session: groups.together(session, acquires, releases))
 
     def queue(self, request: r.Acquire) -> tuple[r.Queued, bool] | None:
         """Join a queue in one round trip."""

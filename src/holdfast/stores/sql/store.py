@@ -23,6 +23,7 @@ from holdfast.stores.sql.transactions.batches import Batches
 from holdfast.stores.sql.transactions.cluster import ClusterRequests
 from holdfast.stores.sql.transactions.keys import KeyRequests
 from holdfast.stores.sql.transactions.sessions import Reader, Sessions
+from holdfast.stores.sql.transactions.together import Together
 from holdfast.stores.sql.transactions.transactor import Transactor
 
 A = TypeVar("A")
@@ -45,13 +46,16 @@ class SqlStore:
     """See the module."""
 
     def __init__(self, options: StoreOptions, dialect: Dialect[Any], **traits: Any) -> None:
-        self.traits = Traits(durable=True, blocking=True, repeats=False, transactions=True, **traits)
+        self.traits = Traits(
+            durable=True, blocking=True, repeats=False, transactions=True, together=dialect.groups, **traits
+        )
         self.dialect = dialect
         self.sessions: Sessions = dialect.sessions
         self.signals = dialect.signals
         self._client = options.client
         transactor = Transactor(self.sessions, options.history)
         self._keys = KeyRequests(transactor, dialect)
+        self._together = Together(self._keys, dialect)
         self._answers: dict[type, Callable[[Any], Any]] = {
             **self._keys.answers,
             **Batches(transactor, dialect).answers,
@@ -73,8 +77,26 @@ class SqlStore:
         return cast("A", self.sessions.execute(answer, request))
 
     def execute_many(self, requests: Sequence[Request[Any]]) -> list[Any]:
-        """Answer *requests* one after the other."""
-        return one_by_one(self, requests)
+        """Answer *requests* in their order; those together that do not depend on each other, if that goes."""
+        if not self.traits.together or len(requests) < 2:
+            return one_by_one(self, requests)
+        return [answer for group in self._together.groups(requests) for answer in self._answer_all(group)]
+
+    def _answer_all(self, group: list[Request[Any]]) -> list[Any]:
+        """Answer requests together as far as that goes, and the others by themselves."""
+        answers = self.try_together(group) if len(group) > 1 else [None]
+        return [
+            one_by_one(self, [request])[0] if answer is None else answer
+            for request, answer in zip(group, answers, strict=True)
+        ]
+
+    def may_go_together(self, request: Request[Any]) -> bool:
+        """Tell whether *request* is worth trying together with others."""
+        return self._together.may_have(request)
+
+    def try_together(self, requests: Sequence[Request[Any]]) -> list[Any]:
+        """Answer plain requests of different keys in one transaction, as far as that goes."""
+        return self._together.answer(requests)
 
     def answer(self, request: Request[Any], reader: Reader) -> Any:
         """Answer *request* when it is its turn already; if it only looks, from *reader*."""
