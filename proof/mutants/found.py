@@ -276,7 +276,7 @@ FOUND_MUTANTS_ON_SERVERS = (
     Mutant(
         "server: reads stand in line behind writes",
         "Requests",
-        "server/backend.py",
+        "server/lanes.py",
         (("self._queues[-1 if type(request) in READS else 0]", "self._queues[0]"),),
         "tests/server/test_backend.py::test_reads_have_a_line_of_their_own",
     ),
@@ -297,8 +297,8 @@ FOUND_MUTANTS_ON_SERVERS = (
     Mutant(
         "server: whether it is ready waits behind all that wait for the store",
         "Requests",
-        "server/backend.py",
-        ((", first=type(request) is Probe", ""),),
+        "server/lanes.py",
+        ((", type(request) is Probe", ", False"),),
         READINESS.format("it_is_ready_however_many_wait_for_the_store"),
     ),
 )

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.core import cluster as c
 from holdfast.core import requests as r
+from holdfast.errors import StoreUnavailable
 from holdfast.server.system import instruments
 from holdfast.server.system.instruments import Counter, Gauge, Histogram
 from holdfast.server.system.metrics import Metrics
@@ -166,11 +167,13 @@ def test_hand_overs_and_losses_are_counted():
 
 def test_the_store_is_counted_by_request_and_error():
     metrics = Metrics()
-    metrics.store_answered("Acquire", 0.001, None)
-    metrics.store_answered("ListAccess", 0.001, "StoreUnavailable")
-    metrics.group_committed(17)
-    assert values(metrics, "store_errors_total") == {("listaccess", "StoreUnavailable"): 1}
-    assert "holdfast_commit_size_sum 17\n" in metrics.render().decode()
+    requests = [r.Inspect("k"), r.List(), r.Inspect("k")]
+    metrics.group_answered(requests, [None, StoreUnavailable("gone"), None], 0.25)
+    text = metrics.render().decode()
+    assert values(metrics, "store_errors_total") == {("list", "StoreUnavailable"): 1}
+    assert "holdfast_commit_size_sum 3\n" in text
+    assert 'holdfast_store_seconds_count{request="inspect"} 2\n' in text
+    assert 'holdfast_store_seconds_sum{request="inspect"} 0.5\n' in text
 
 
 def test_what_was_swept_is_counted():

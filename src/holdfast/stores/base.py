@@ -144,6 +144,13 @@ class Together(Protocol):
         """
 
 
+class GroupingStore(Store, Protocol):
+    """A store with the trait *groups*."""
+
+    def try_many(self, requests: Sequence[Request[Any]]) -> list[Any] | None:
+        """Answer *requests* as `execute_many` does, if that waits for nobody else; None: nothing was done."""
+
+
 class Tables(Protocol):
     """The tables of a store, for those who look after them."""
 

@@ -11,7 +11,7 @@ from holdfast.server.backend import Backend
 from holdfast.server.call import Call
 from holdfast.server.http.message import Response, Stream
 from holdfast.server.pages import seen_page
-from holdfast.server.replies import answered, listed, missing, without_others
+from holdfast.server.replies import answered, listed, missing, page, without_others
 from holdfast.server.streams.feed import EventHub
 from holdfast.server.streams.signals import SignalStreams
 
@@ -35,11 +35,11 @@ class LockViews:
     async def history(self, call: Call) -> Response:
         """Read what happened to a lock."""
         events = await self._backend.ask(call.request())
-        return listed("events", _seen(call, events))
+        return await listed("events", _seen(call, events))
 
     async def list(self, call: Call) -> Response:
         """Look at many locks: at those that the caller may see, in the order of their keys."""
-        return answered(await seen_page(self._backend, call.request(), call.principal))
+        return await page(await seen_page(self._backend, call.request(), call.principal))
 
     async def events(self, call: Call) -> Response | Stream:
         """Read what happens, as far as the caller may see it."""
@@ -51,7 +51,7 @@ class LockViews:
         if call.wants_stream:
             return self._stream_events(call, wanted)
         feed = await self._feed(call, wanted)
-        return answered(Feed(_seen(call, feed.events), feed.after))
+        return await page(Feed(_seen(call, feed.events), feed.after))
 
     async def _feed(self, call: Call, wanted: Watch) -> Feed:
         """Read a page of events. Where it ends must not tell of keys that the caller may not see."""

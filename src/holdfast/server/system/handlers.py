@@ -81,7 +81,7 @@ class SystemHandlers:
         items: tuple[Any, ...] = tuple(
             each for each in self._signals.listing() if everyone or each["principal"] == call.principal.name
         )
-        return listed("clients", items)
+        return await listed("clients", items)
 
     async def health(self, call: Call) -> Response:
         """Say that we are alive: who can be asked is."""
@@ -127,7 +127,7 @@ class SystemHandlers:
 
     async def list_access(self, call: Call) -> Response:
         """Return all access tokens; of their secrets only hashes exist."""
-        return listed("access_tokens", await self._backend.ask(call.request()))
+        return await listed("access_tokens", await self._backend.ask(call.request()))
 
     async def grant_access(self, call: Call) -> Response:
         """Keep a new access token."""

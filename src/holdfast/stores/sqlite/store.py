@@ -89,3 +89,7 @@ class SQLiteStore(SqlStore):
         if len(requests) < 2 or all(type(request) in READS for request in requests):
             return one_by_one(self, requests)
         return self.sessions.group([partial(self.answer, request, self.sessions) for request in requests])
+
+    def try_many(self, requests: Sequence[Request[Any]]) -> list[Any] | None:
+        """Answer *requests* in one transaction, unless another connection is writing."""
+        return self.sessions.try_group([partial(self.answer, request, self.sessions) for request in requests])
