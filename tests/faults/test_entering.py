@@ -36,7 +36,7 @@ SPY = """
 """
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where the winner is told its token, in whatever process it is."""
     return fresh(request, request.param, tmp_path)

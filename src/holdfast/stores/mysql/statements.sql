@@ -71,7 +71,7 @@ UPDATE holdfast_locks FORCE INDEX (PRIMARY)
 -- name: release
 -- The fast path: one row changed when the only hold was released and nobody waits. No row: the slow path.
 UPDATE holdfast_locks FORCE INDEX (PRIMARY)
-   SET last_attempt = attempt, owner = NULL, attempt = NULL,
+   SET last_attempt = attempt, owner = NULL, attempt = NULL, claimed = 1,
        expires_at = :clock
  WHERE lock_key = :key AND attempt = :attempt AND token = :token
    AND waiters = 0
