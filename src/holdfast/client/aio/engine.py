@@ -41,7 +41,7 @@ class TaskEngine(Engine):
     def start(self) -> None:
         super().start()
         self._worker: ThreadPoolExecutor | None = None
-        self._groups: Groups | None = None
+        self._groups: dict[type, Groups] = {}
 
     def new_mailbox(self) -> AsyncMailbox:
         return AsyncMailbox()
@@ -101,9 +101,11 @@ class TaskEngine(Engine):
         return await self.in_worker(store.execute, request)
 
     def _in_company(self, request: Request[A]) -> asyncio.Future[A]:
-        if self._groups is None or self._groups.loop is not asyncio.get_running_loop():
-            self._groups = Groups(self.store, self.in_worker)
-        return self._groups.ask(request)
+        # Of its own kind: a release need not wait for the disk, and would have to with a grant.
+        groups = self._groups.get(type(request))
+        if groups is None or groups.loop is not asyncio.get_running_loop():
+            groups = self._groups[type(request)] = Groups(self.store, self.in_worker)
+        return groups.ask(request)
 
     async def ask_within(self, connection: Any, request: Request[A]) -> A:
         """Ask inside a caller's transaction: in this thread, as they do, or by their driver in this task."""
