@@ -138,7 +138,7 @@ ENTERING_MUTANTS = (
     ),
     Mutant(
         "a child enters what its parent has won",
-        f"{ENTERING}, 12",
+        f"{ENTERING}, Forks",
         ENGINE,
         (
             (
