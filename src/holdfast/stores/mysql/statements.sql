@@ -20,6 +20,10 @@
 --           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$'))
 -- :listed_leases = JSON_TABLE(:leases, '$[*]' COLUMNS (
 --           place INT PATH '$.place', lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key', ttl BIGINT PATH '$.ttl'))
+-- :renewed_leases = JSON_TABLE(:leases, '$[*]' COLUMNS (
+--           place INT PATH '$.place', lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
+--           attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt', token BIGINT PATH '$.token',
+--           ends_at BIGINT PATH '$.end'))
 -- :listed_works = JSON_TABLE(:works, '$[*]' COLUMNS (
 --           place FOR ORDINALITY, lock_key VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.key',
 --           attempt VARCHAR(275) CHARACTER SET utf8mb4 PATH '$.attempt'))
@@ -290,6 +294,31 @@ SELECT a.place
   STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
  WHERE find_in_set(a.place, @holdfast_due) AND l.expires_at = @holdfast_now + a.ttl AND l.expires_at > @holdfast_now;
 COMMIT;
+
+-- name: read_leases
+-- Of a batch of leases: the place of each that has a hold, alive or not, its end, and whether it is in the table of holds.
+SELECT a.place, coalesce(h.expires_at, l.expires_at), h.attempt IS NOT NULL
+  FROM :renewed_leases AS a
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
+  LEFT JOIN holdfast_holds AS h FORCE INDEX (PRIMARY)
+         ON h.lock_key = CAST(a.lock_key AS BINARY) AND h.attempt = CAST(a.attempt AS BINARY) AND h.token = a.token
+ WHERE h.attempt IS NOT NULL OR (l.attempt = CAST(a.attempt AS BINARY) AND l.token = a.token);
+
+-- name: renew_holds
+UPDATE :renewed_leases AS a
+  STRAIGHT_JOIN holdfast_holds AS h FORCE INDEX (PRIMARY)
+             ON h.lock_key = CAST(a.lock_key AS BINARY) AND h.attempt = CAST(a.attempt AS BINARY)
+   SET h.expires_at = a.ends_at, h.claimed = 1;
+
+-- name: renew_locks
+-- After renew_holds. The row says whether the lease that was granted first is claimed.
+UPDATE :renewed_leases AS a
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = CAST(a.lock_key AS BINARY)
+   SET l.expires_at = greatest(l.expires_at, a.ends_at),
+       l.claimed = CASE WHEN l.claimed = 1 THEN 1 ELSE
+           (SELECT max(h.claimed) FROM holdfast_holds AS h FORCE INDEX (PRIMARY)
+             WHERE h.lock_key = l.lock_key
+               AND h.token = (SELECT min(f.token) FROM holdfast_holds AS f FORCE INDEX (PRIMARY) WHERE f.lock_key = l.lock_key)) END;
 
 -- name: waited_for
 -- Locks and the tickets at their heads: what has to be settled, and what their waiters want to know.

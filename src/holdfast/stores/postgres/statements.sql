@@ -251,6 +251,34 @@ UPDATE holdfast_locks AS l
    AND l.expires_at > :clock
 RETURNING due.place;
 
+-- name: read_leases
+-- Of a batch of leases: the place of each that has a hold, alive or not, its end, and whether it is in the table of holds.
+SELECT a.place, coalesce(h.expires_at, l.expires_at), h.expires_at IS NOT NULL
+  FROM json_to_recordset(:leases::json) AS a(place integer, key text, attempt text, token bigint)
+ CROSS JOIN LATERAL (SELECT lock_key, attempt, token, expires_at
+                       FROM holdfast_locks WHERE lock_key = a.key COLLATE "C" OFFSET 0) AS l
+  LEFT JOIN LATERAL (SELECT expires_at FROM holdfast_holds
+                      WHERE lock_key = a.key COLLATE "C" AND attempt = a.attempt COLLATE "C" AND token = a.token
+                     OFFSET 0) AS h ON true
+ WHERE h.expires_at IS NOT NULL OR (l.attempt = a.attempt COLLATE "C" AND l.token = a.token);
+
+-- name: renew_holds
+UPDATE holdfast_holds AS h
+   SET expires_at = a."end", claimed = 1
+  FROM json_to_recordset(:leases::json) AS a(key text, attempt text, "end" bigint)
+ WHERE h.lock_key = a.key COLLATE "C" AND h.attempt = a.attempt COLLATE "C";
+
+-- name: renew_locks
+-- After renew_holds. The row says whether the lease that was granted first is claimed.
+UPDATE holdfast_locks AS l
+   SET expires_at = greatest(l.expires_at, a."end"),
+       claimed = CASE WHEN l.claimed = 1 THEN 1 ELSE
+           (SELECT max(h.claimed) FROM holdfast_holds AS h
+             WHERE h.lock_key = l.lock_key
+               AND h.token = (SELECT min(f.token) FROM holdfast_holds AS f WHERE f.lock_key = l.lock_key)) END
+  FROM json_to_recordset(:leases::json) AS a(key text, "end" bigint)
+ WHERE l.lock_key = a.key COLLATE "C";
+
 -- name: waited_for
 -- Locks and the tickets at their heads: what has to be settled, and what their waiters want to know.
 SELECT l.lock_key, :clock, l.owner, l.expires_at, l.holds, t.attempt, t.expires_at, l.notes

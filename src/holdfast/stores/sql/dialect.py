@@ -5,6 +5,7 @@ Each fast path takes only the case in which there is nothing to settle, and does
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,7 +23,8 @@ from holdfast.stores.sql.callers.rehearsal import Foreseen
 from holdfast.stores.sql.rules import decisions
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.rules.lock import LockRow
-from holdfast.stores.sql.rules.runner import json_lists
+from holdfast.stores.sql.rules.renewals import Changes
+from holdfast.stores.sql.rules.runner import Deals, json_lists
 from holdfast.stores.sql.transactions.session import RowLocked
 from holdfast.stores.sql.transactions.sessions import Sessions
 
@@ -126,6 +128,11 @@ class Dialect(ABC, Generic[S]):
             for each in leases
         ]
         return self._in_batches("renew", "leases", items, now)
+
+    def write_renewed(self, run: Deals, holds: Changes, locks: Changes) -> None:
+        """Write the new ends of holds in their table, and bring the rows of their locks up to them."""
+        run.later("renew_holds", leases=json.dumps(holds))
+        run.later("renew_locks", leases=json.dumps(locks))
 
     def refresh(self, tickets: Sequence[r.RefreshTicket], now: float | None) -> set[int]:
         """Refresh tickets; return the places of those that are there."""
