@@ -69,6 +69,7 @@ class Traits:
     pins: bool = False  # a fence stops nobody but who would take over that key; otherwise all writers
     swept: bool = False  # whoever runs it tidies up: its clients need not, and may have no right to
     groups: bool = False  # many requests at once cost little more than one: see `Store.execute_many`
+    tells: bool = False  # who watches is told of the next event; if not, it looks often
     enters: bool = False  # whoever is handed a lock can enter by the signal: see the protocol
 
 

@@ -34,6 +34,7 @@ class Signals(ABC):
 
     _listener: Listener | None = None
     instance: str = ""  # who listens
+    hears = False  # what is said to us arrives
 
     def listen(self, listener: Listener) -> None:
         """Deliver signals to *listener* from now on."""
@@ -58,6 +59,13 @@ class Signals(ABC):
         for instance, signal in signals:
             if instance == self.instance:
                 self.deliver(signal)
+
+    def reaches(self, address: str) -> bool:
+        """Tell whether what is said to *address* may arrive. Of others we do not know."""
+        if address.partition("/")[0] != self.instance:
+            return True
+        self.be_reachable()
+        return self.hears
 
     @abstractmethod
     def be_reachable(self) -> None:

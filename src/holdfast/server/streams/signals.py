@@ -72,7 +72,10 @@ class SignalStreams:
     def open(
         self, stream: Stream, principal: Principal, *, instance: str = "", host: str = "", pid: int = 0
     ) -> str:
-        """Send *stream* the signals for its address, which is returned; only of keys it may acquire."""
+        """Send *stream* the signals for its address, which is returned; only of keys it may acquire.
+
+        That there are events it is told if it may see any.
+        """
         client = SignalStream(self, stream, principal, instance, host, pid)
         self._streams[client.name] = client
         self._heartbeats.add(client.beat)
@@ -130,6 +133,8 @@ class SignalStreams:
 
 def _told(principal: Principal, signal: Signal) -> str | None:
     """Return the attempt that they are told of, or the instance as they call it; None if it is not theirs."""
+    if signal.kind == "events":
+        return "" if principal.any("observe") else None
     if signal.kind == "work":
         return unscoped(principal, signal.attempt) if principal.covers("acquire", signal.key) else None
     return signal.attempt if principal.may("acquire", signal.key) else None

@@ -85,4 +85,5 @@ class PostgresStore(ServerStore):
         check = partial(SCHEMA.check, server=server)
         sessions = PooledSessions(source.pool, signals, check, source.is_passing)
         dialect = PostgresDialect(sessions, options.history, signals, server)
-        super().__init__(options, server, source, dialect, signals=listen is not None)
+        told = listen is not None
+        super().__init__(options, server, source, dialect, signals=told, tells=told)

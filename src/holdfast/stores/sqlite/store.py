@@ -74,7 +74,7 @@ class SQLiteStore(SqlStore):
         signals = signals or Doorbells(self.path.resolve(), options.client.instance)
         sessions = FileSessions(self.path, signals, synchronous=synchronous, busy_timeout=busy_timeout)
         dialect = SQLiteDialect(sessions, options.history, signals)
-        super().__init__(options, dialect, signals=SUPPORTED, groups=True, enters=True)
+        super().__init__(options, dialect, signals=SUPPORTED, groups=True, tells=SUPPORTED, enters=True)
 
     def execute_many(self, requests: Sequence[Request[Any]]) -> list[Any]:
         """Answer *requests* one after the other in one transaction."""
