@@ -51,7 +51,9 @@ def run(quick: bool) -> list[Line]:
                 per_second(seen["async"].rate),
                 f"bare {per_second(bare_rate)}",
                 seen["async"].rate / bare_rate,
-                means="`async with locks.hold(key): pass`: two trips to the thread that talks to the file.",
+                0.5,
+                means="`async with locks.hold(key): pass`, beside the same.",
+                label=f"SQLite pair, async, {which}",
             )
         )
     return lines

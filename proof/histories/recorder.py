@@ -12,6 +12,7 @@ import json
 import os
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,10 @@ from holdfast.core.requests import (
 from proof.histories.records import CALLS, Outcome
 
 _ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+class WouldWait(StoreUnavailable):
+    """A request that could not be answered at once."""
 
 
 class Recorder:
@@ -126,7 +131,28 @@ class Recorder:
             fields = _fields_of(request)
             return self._record(execute, request, fields) if fields else execute(request)
 
-        client._engine.store.execute = recorded
+        store = client._engine.store
+        store.execute = recorded
+        if store.traits.at_once:
+            self._watch_at_once(store)
+
+    def _watch_at_once(self, store: Any) -> None:
+        """Note what is answered at once; what is not was certainly not applied."""
+        execute = store.execute_at_once
+
+        def answered(request: Request[Any]) -> Any:
+            answer = execute(request)
+            if answer is None:
+                raise WouldWait
+            return answer
+
+        def recorded(request: Request[Any]) -> Any:
+            with suppress(WouldWait):
+                fields = _fields_of(request)
+                return self._record(answered, request, fields) if fields else execute(request)
+            return None
+
+        store.execute_at_once = recorded
 
     def _record(
         self, execute: Callable[[Request[Any]], Any], request: Request[Any], asks: list[dict[str, Any]]

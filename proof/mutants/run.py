@@ -34,6 +34,7 @@ from proof.mutants.protocol import MUTANTS
 from proof.mutants.rules import RULES_MUTANTS, RULES_MUTANTS_ON_SERVERS
 from proof.mutants.server import SERVER_MUTANTS, SERVER_MUTANTS_ON_SERVERS
 from proof.mutants.shell import SHELL_MUTANTS, SHELL_MUTANTS_ON_SERVERS
+from proof.mutants.sqlite import SQLITE_MUTANTS
 from proof.mutants.stays import STAY_MUTANTS
 from tests.conftest import CI
 from tests.servers.binaries import PACKAGES, find
@@ -49,6 +50,7 @@ LOCAL_MUTANTS = (
     + SERVER_MUTANTS
     + FOUND_MUTANTS
     + SHELL_MUTANTS
+    + SQLITE_MUTANTS
 )
 REMOTE_MUTANTS = (
     RULES_MUTANTS_ON_SERVERS

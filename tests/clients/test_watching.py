@@ -135,7 +135,7 @@ def test_who_watches_is_told_and_need_not_look(stage: Stage) -> None:
     """Not through whom it writes: through another client. A store that cannot tell is asked often instead."""
     spy = Spy(stage.locks)
     other = stage.client(history="all")
-    tells = stage.locks._engine.store.traits.tells
+    tells = stage.locks._engine.store.traits.tells_watchers
     watching = stage.actor("watcher").start(collect(stage, "*", most=1, timeout=PATIENCE))
     eventually(lambda: any(isinstance(each, Watch) and each.address for each in spy.seen), "a look")
     time.sleep(2 * WATCH_EVERY)

@@ -40,6 +40,8 @@ VALUES: dict[str, Any] = {
     "claim": 1,
     "patience": 1,
     "channel": "c",
+    "payload": "p",
+    "hint": "h",
     "keys": json.dumps(["key:1", "key:2"]),
     "owners": json.dumps(["o-1", "o-2"]),
     "leases": json.dumps(

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from holdfast import errors
 from holdfast.client.engine import Engine, Running
@@ -20,7 +20,7 @@ from holdfast.core.data import replace
 from holdfast.core.plans import Grant, Handed, Plan, Wait
 from holdfast.core.requests import Acquire, Done, Request, Signal, Withdraw
 from holdfast.signal_mask import block_signals
-from holdfast.stores.base import Awaits
+from holdfast.stores.base import AtOnce, Awaits
 
 A = TypeVar("A")
 L = TypeVar("L")
@@ -89,9 +89,12 @@ class TaskEngine(Engine):
     async def execute(self, request: Request[A]) -> A:
         """Ask the store once."""
         self.check_open()
-        if self.store.traits.blocking:
-            return await self.in_worker(self.store.execute, request)
-        return self.store.execute(request)
+        store = self.store
+        if not store.traits.blocking:
+            return store.execute(request)
+        if store.traits.at_once and (answer := cast("AtOnce", store).execute_at_once(request)) is not None:
+            return answer
+        return await self.in_worker(store.execute, request)
 
     async def ask_within(self, connection: Any, request: Request[A]) -> A:
         """Ask inside a caller's transaction: in this thread, as they do, or by their driver in this task."""

@@ -69,7 +69,7 @@ class SystemHandlers:
                 "kind": self._backend.kind,
                 "durable": traits.durable,
                 "signals": traits.signals,
-                "tells": traits.tells,
+                "tells_watchers": traits.tells_watchers,
             },
             "authentication": self._access.required,
             "principal": {"name": principal.name, "rights": [str(right) for right in principal.rights]},

@@ -88,8 +88,9 @@ class HTTPStore:
             raise
         store, limits = said["store"], said.get("limits")
         signals = self._how.signals and bool(store.get("signals"))
-        tells = signals and bool(store.get("tells"))
-        self.traits = replace(self.traits, durable=bool(store.get("durable")), signals=signals, tells=tells)
+        tells = signals and bool(store.get("tells_watchers"))
+        can = {"durable": bool(store.get("durable")), "signals": signals, "tells_watchers": tells}
+        self.traits = replace(self.traits, **can)
         most = limits.get("body") if isinstance(limits, dict) else None
         if isinstance(most, int | float) and most >= 1:
             self._most_sent = int(most)
@@ -178,7 +179,7 @@ class HTTPStore:
     def _watched(self, request: Watch) -> Watch:
         """Return a look at the feed with the address by which the server knows us, if it has one to tell."""
         address = ""
-        if self.traits.tells and request.address == self._client.instance:
+        if self.traits.tells_watchers and request.address == self._client.instance:
             self.be_reachable()
             address = self._signals.address
         return replace(request, address=address)

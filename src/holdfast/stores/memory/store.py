@@ -53,7 +53,9 @@ def _world_of(name: str) -> World:
 class MemoryStore(Instances, Views):
     """See the module. One object a client; they may share a world."""
 
-    traits = Traits(durable=False, signals=True, blocking=False, repeats=False, tells=True, enters=True)
+    traits = Traits(
+        durable=False, signals=True, blocking=False, repeats=False, tells_watchers=True, enters=True
+    )
 
     def __init__(self, options: StoreOptions, name: str = "") -> None:
         self._name = name

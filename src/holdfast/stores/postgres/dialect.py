@@ -10,6 +10,7 @@ from holdfast import errors
 from holdfast.core import requests as r
 from holdfast.core.cluster import Assigned, Claim, Claimed
 from holdfast.core.events import HistoryLevel
+from holdfast.log import log
 from holdfast.stores.base import instant, micros, place_of
 from holdfast.stores.postgres import failures
 from holdfast.stores.postgres.schema import SCHEMA, SQL, named
@@ -42,6 +43,7 @@ class PostgresDialect(Dialect[PooledSessions]):
         super().__init__(sessions, level, signals)
         self._server = server
         self._tells = server.signals
+        self._may_call = True
 
     def sql(self, name: str) -> str:
         """Return a statement for a caller's connection."""
@@ -78,29 +80,37 @@ class PostgresDialect(Dialect[PooledSessions]):
         named = {"key": request.key, "attempt": request.attempt, "owner": request.owner}
         times = {"claim": micros(request.claim), "patience": micros(request.patience)}
         asking = {**named, **times, "now": instant(request.now), **place_of(request.client)}
-        batch: Batch = [
-            ("lock_row", {"key": request.key}),
-            ("join_queue", asking),
-            (END, {}),
-            ("is_waited_for", {"owner": request.owner}),
-            (END, {}),
-        ]
-        _, rows, _, waited_for, _ = self.sessions.use(lambda session: session.send(batch, commits=True))
-        for owner, host, pid, token, granted_at, claimed, expires_at, waiters, now in rows:
+        for row in self._call([("join_queue", asking)])[0]:
+            owner, host, pid, token, granted_at, claimed, expires_at, waiters, now, has_any = row
             holder = r.Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
-            return r.Queued(waiters, holder, (expires_at - now) / 1e6, now / 1e6), bool(waited_for)
+            return r.Queued(waiters, holder, (expires_at - now) / 1e6, now / 1e6), has_any
         return None
 
     def hand_over(self, request: r.Release) -> r.Released | None:
         """Release to the next in one round trip."""
-        key, ours, now = request.key, self.signals.instance, instant(request.now)
+        key, attempt, ours = request.key, request.attempt, self.signals.instance
         batch: Batch = [
-            ("lock_row", {"key": key}),
-            ("hand_over", {"key": key, "attempt": request.attempt, "token": request.token, "now": now}),
+            (
+                "hand_over",
+                {"key": key, "attempt": attempt, "token": request.token, "now": instant(request.now)},
+            ),
             (END, {}),
-            ("notify_winner", {"key": key, "instance": ours, "channel": CHANNEL}),
+            ("notify_winner", {"key": key, "attempt": attempt, "instance": ours, "channel": CHANNEL}),
         ]
-        return self._handed(key, self.sessions.use(lambda session: session.send(batch, commits=True))[1])
+        return self._handed(key, self._call(batch)[0])
+
+    def _call(self, batch: Batch) -> list[list[Row]]:
+        """Run statements that call our functions. Who may not call them has the rules.
+
+        The tables may have been made by somebody who has not granted them yet.
+        """
+        if self._may_call:
+            try:
+                return self.sessions.use(lambda session: session.send(batch, commits=True))
+            except (errors.StoreMisconfigured, errors.SchemaMismatch) as error:
+                self._may_call = False
+                log().warning("going on without holdfast's functions, which is slower: %s", error)
+        return [[]]
 
     def claim(self, request: Claim) -> tuple[Claimed, list[str]] | None:
         """Claim in one round trip, and in a second one ask when there is more."""
@@ -182,4 +192,6 @@ class PostgresDialect(Dialect[PooledSessions]):
     def signal_within(self, caller: Caller, instance: str, signal: r.Signal) -> None:
         """Wake a client when the caller commits."""
         if instance:
-            caller.execute(SQL["notify_within"], notification(instance, signal))
+            said = notification(instance, signal)
+            # Not the token: how durable the commit is, is up to them.
+            caller.execute(SQL["notify_within"], {"channel": said["channel"], "payload": said["hint"]})

@@ -7,6 +7,9 @@
 -- Everything runs at READ COMMITTED.
 --
 -- :clock = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+--
+-- A commit that waits for a standby may give that up, with a warning that comes too late for what is sent along with it.
+-- :unwatched = current_setting('synchronous_standby_names') = ''
 
 -- name: acquire
 -- The fast path: a row when granted, in one statement. It takes only a lock that is free with nobody waiting. No row:
@@ -56,66 +59,30 @@ UPDATE holdfast_locks
 RETURNING token;
 
 -- name: join_queue
--- The fast path of joining a queue, behind lock_row in one transaction and one round trip: a row with the place and the
--- holder. Only where there is nothing to settle: a plain lease and the head of the queue are alive. No row: the slow
--- path. It need not reach the disk at once: to lose it in a crash costs the place in the queue. is_waited_for comes
--- behind its commit: two who join each other's queues at once would not see each other before.
-WITH l AS (
-    UPDATE holdfast_locks
-       SET waiters = waiters + 1, next_ticket = next_ticket + 1
-     WHERE lock_key = :key AND owner <> :owner AND holds = 0 AND attempt IS NOT NULL AND notes IS NULL
-       AND expires_at > :clock AND last_attempt IS DISTINCT FROM :attempt
-       AND set_config('synchronous_commit', 'off', true) IS NOT NULL
-       AND NOT EXISTS (SELECT FROM holdfast_ended WHERE lock_key = :key AND attempt = :attempt
-                          AND until_at > :clock)
-       AND NOT EXISTS (SELECT FROM holdfast_tickets WHERE lock_key = :key AND attempt = :attempt)
-       AND coalesce((SELECT expires_at FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 1)
-                    > :clock, true)
-    RETURNING owner, host, pid, token, granted_at, claimed, expires_at, waiters, next_ticket - 1 AS number,
-              :clock AS now),
-t AS (
-    INSERT INTO holdfast_tickets (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at)
-    SELECT :key, l.number, :attempt, :owner, :instance::text, :host::text, :pid::bigint, :claim::bigint,
-           l.now, l.now + :patience::bigint FROM l)
-SELECT owner, host, pid, token, granted_at, claimed, expires_at, waiters, now FROM l;
+-- The fast path of joining a queue: a row with the place and the holder, and whether the owner holds anything at all: who
+-- does not cannot have closed a circle. Only where there is nothing to settle: a plain lease and the head of the queue are
+-- alive. No row: the slow path. Not durable: to lose it in a crash costs the place in the queue.
+SELECT holder, its_host, its_pid, its_token, since, is_claimed, until_at, place, at, has_any
+  FROM holdfast_join(:key, :attempt, :owner, :instance, :host, :pid, :claim, :patience, :now);
 
 -- name: hand_over
--- The fast path of a release with somebody waiting, behind lock_row in one transaction: a row with the winner. Only where
--- there is nothing else to settle or to tell: one hold, both heads of the queue alive, the first on plain terms, no
+-- The fast path of a release with somebody waiting: a row with the winner, who enters by it. So it reaches the disk. Only
+-- where there is nothing else to settle or to tell: one hold, both heads of the queue alive, the first on plain terms, no
 -- fence. No row: the slow path.
-WITH h AS (
-    SELECT number, attempt, owner, instance, host, pid, claim, expires_at, terms
-      FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 2),
-one AS (SELECT * FROM h ORDER BY number LIMIT 1),
-two AS (SELECT * FROM h ORDER BY number OFFSET 1),
-free AS (SELECT 1 FROM holdfast_locks WHERE lock_key = :key FOR UPDATE SKIP LOCKED),
-l AS (
-    UPDATE holdfast_locks AS l
-       SET token = greatest(l.token + 1, :clock),
-           owner = one.owner, attempt = one.attempt, claimed = 0, last_attempt = :attempt,
-           granted_at = :clock,
-           expires_at = :clock + one.claim,
-           instance = one.instance, host = one.host, pid = one.pid, waiters = l.waiters - 1
-      FROM one
-     WHERE l.lock_key = :key AND l.attempt = :attempt AND l.token = :token AND l.holds = 0
-       AND l.notes IS NULL AND one.terms IS NULL
-       AND l.expires_at > :clock
-       AND one.expires_at > :clock
-       AND NOT EXISTS (SELECT FROM two WHERE two.expires_at <= :clock
-                          OR two.claim > one.claim)
-       AND EXISTS (SELECT FROM free)
-       AND set_config('synchronous_commit', 'off', true) IS NOT NULL
-    RETURNING one.number, l.owner, l.instance, l.attempt),
-t AS (
-    DELETE FROM holdfast_tickets AS t USING l WHERE t.lock_key = :key AND t.number = l.number)
-SELECT owner, instance, attempt FROM l;
+SELECT winner, its_instance, its_attempt, its_token, at, lasts
+  FROM holdfast_hand_over(:key, :attempt, :token, :now);
 
 -- name: notify_winner
--- Behind the commit of hand_over, in the same round trip: tell whoever was handed the lock, unless it is us.
+-- After the commit of hand_over, in the same round trip: tell whoever was handed the lock, unless it is us. By itself and
+-- lazily: a notification locks all others out until its commit. Who released last tells that it is our hand-over. The
+-- winner enters by the token. If there are standbys that have to confirm, it is not told, and asks.
 SELECT pg_notify(left(:channel || split_part(instance, '/', 1), 63),
-                 concat_ws(chr(10), 'granted', lock_key, attempt, '0', split_part(instance, '/', 2)))
+                 concat_ws(chr(10), CASE WHEN :unwatched THEN concat_ws(' ', 'granted', token, granted_at) ELSE 'granted' END,
+                           lock_key, attempt, CASE WHEN :unwatched THEN (expires_at - granted_at) / 1e6 ELSE 0 END,
+                           split_part(instance, '/', 2)))
   FROM holdfast_locks
- WHERE lock_key = :key AND claimed = 0 AND attempt IS NOT NULL AND split_part(instance, '/', 1) NOT IN (:instance, '')
+ WHERE lock_key = :key AND claimed = 0 AND last_attempt = :attempt AND attempt IS NOT NULL
+   AND split_part(instance, '/', 1) NOT IN (:instance, '')
    AND set_config('synchronous_commit', 'off', true) IS NOT NULL;
 
 -- name: begin
@@ -126,7 +93,9 @@ SET LOCAL synchronous_commit = off;
 
 -- name: notify
 -- A transaction of its own, which nobody needs on the disk: waiting for that would only delay who is to be woken.
-SELECT pg_notify(:channel, :payload) WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL;
+-- :hint is the same without a token.
+SELECT pg_notify(:channel, CASE WHEN :unwatched THEN :payload ELSE :hint END)
+ WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL;
 
 -- name: notify_within
 -- In a caller's transaction, with its commit, which stays as durable as it is. Not where there may be a second phase:

@@ -86,4 +86,5 @@ class PostgresStore(ServerStore):
         sessions = PooledSessions(source.pool, signals, check, source.is_passing)
         dialect = PostgresDialect(sessions, options.history, signals, server)
         told = listen is not None
-        super().__init__(options, server, source, dialect, signals=told, tells=told)
+        can = {"signals": told, "tells_watchers": told, "tells_holders": False, "enters": True}
+        super().__init__(options, server, source, dialect, **can)

@@ -97,7 +97,7 @@ class Dialect(ABC, Generic[S]):
         for owner, instance, attempt, *grant in winners:
             token, at, lasts = grant or (0, 0, 0)
             handed = r.Signal("granted", key, attempt, lasts / 1e6, token=token, at=at / 1e6)
-            self.signals.tell([r.addressed(instance, handed)])
+            self.sessions.tell([r.addressed(instance, handed)])
             return r.Released(0, owner)
         return None
 

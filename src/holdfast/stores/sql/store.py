@@ -52,8 +52,9 @@ class SqlStore:
         self.signals = dialect.signals
         self._client = options.client
         transactor = Transactor(self.sessions, options.history)
+        self._keys = KeyRequests(transactor, dialect)
         self._answers: dict[type, Callable[[Any], Any]] = {
-            **KeyRequests(transactor, dialect).answers,
+            **self._keys.answers,
             **Batches(transactor, dialect).answers,
             **ClusterRequests(transactor, dialect).answers,
             Probe: self._probe,

@@ -13,7 +13,7 @@ WAIT = 10.0  # for a signal that crosses processes; it is there at once, or the 
 class Watching:
     """A look with an address is answered with whether the next event is told there. One look, one signal.
 
-    A store without the trait *tells* answers that it does not, and tells nobody. Its watchers look often.
+    A store without the trait *tells_watchers* answers that it does not, and tells nobody.
     """
 
     def test_who_watches_is_told_that_there_is_something(self, make_store: MakeStore) -> None:
@@ -21,7 +21,7 @@ class Watching:
         other = Asker(make_store(OTHER_CLIENT, "all"), OTHER_CLIENT)
         arrived = arrivals(other.store)
         feed = _expect(other)
-        assert feed.tells == other.store.traits.tells
+        assert feed.tells == other.store.traits.tells_watchers
         mine.take("a-1", now=100.0)
         if feed.tells:
             assert arrived.get(timeout=WAIT) == EVENTS
@@ -57,7 +57,7 @@ class Watching:
         _expect(other)
         token = mine.take("a-1", now=100.0).token
         mine.release("a-1", token, now=101.0)
-        if other.store.traits.tells:
+        if other.store.traits.tells_watchers:
             mine.take("b-1", now=102.0)
             mine.take("c-1", now=112.0)  # that one has expired is an event
             assert arrived.get(timeout=WAIT) == EVENTS

@@ -84,6 +84,7 @@ class Batches:
     ) -> tuple[r.TicketAnswer, ...]:
         if not tickets:
             return ()
+        self._dialect.signals.expect(max(ticket.patience for ticket in tickets), begins=False)
         waited_for, sooner = self._settled(list(dict.fromkeys(ticket.key for ticket in tickets)), now)
         waiting = self._dialect.refresh(tickets, now)
         answers = []
