@@ -48,7 +48,8 @@ class LockViews:
             call.require("observe", given["key"])
         exact = given["key"] is not None
         named = given["key"] or given["prefix"] or ""
-        wanted = Watch(named, exact, given["after"], given["limit"], given["address"])
+        address = self._signals.own(given["address"], call.principal)
+        wanted = Watch(named, exact, given["after"], given["limit"], address)
         if call.wants_stream:
             return self._stream_events(call, wanted)
         feed = await self._feed(call, wanted)

@@ -84,6 +84,15 @@ class SignalStreams:
         client.send(sse.event("hello", {"address": address, "server": self._backend.instance}))
         return address
 
+    def own(self, address: str, principal: Principal) -> str:
+        """Return *address* if it is that of a stream which they have here, otherwise none.
+
+        Whoever may only look must not fill the store with addresses.
+        """
+        home, _, name = address.partition("/")
+        client = self._streams.get(name) if home == self._backend.instance else None
+        return address if client is not None and client.principal.name == principal.name else ""
+
     def listing(self) -> Iterator[dict[str, Any]]:
         """Return who is connected."""
         now = boot_time()
