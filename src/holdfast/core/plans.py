@@ -61,7 +61,7 @@ TICK = 0.002
 
 # How often who watches looks for events, in seconds: if nobody tells that there are some, and otherwise.
 WATCH_EVERY, WATCH_ANYWAY = 0.25, 3.0
-WATCH_PACE = 0.1  # seconds between two looks, at least, however often we are told
+WATCH_PACE = 0.2  # seconds after a look that found nothing to the next, at least, however often we are told
 
 MOST_LATE = 3  # grants that came too late to be trusted, before we give up
 
@@ -399,7 +399,6 @@ def next_events(
     Who waits as *attempt* may be told that there is something. That is a hint: we look now and then anyway.
     """
     failures = 0
-    pace = WATCH_PACE
     while True:
         try:
             answer: r.Feed = yield request
@@ -424,8 +423,6 @@ def next_events(
         looked = clock()
         again_at = looked + (WATCH_ANYWAY if answer.tells else WATCH_EVERY)
         told = yield Wait("", attempt, again_at if until is None else min(again_at, until))
-        if told is not None:
-            # One look is enough for many events, and one in vain was about keys that we do not watch.
-            if clock() < looked + pace:
-                yield Wait("", "", looked + pace if until is None else min(looked + pace, until))
-            pace = min(2 * pace, WATCH_EVERY)
+        soonest = looked + WATCH_PACE  # one look is enough for many events
+        if told is not None and clock() < soonest:
+            yield Wait("", "", soonest if until is None else min(soonest, until))
