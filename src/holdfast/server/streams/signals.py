@@ -82,7 +82,10 @@ class SignalStreams:
     def open(
         self, stream: Stream, principal: Principal, *, instance: str = "", host: str = "", pid: int = 0
     ) -> str:
-        """Send *stream* the signals for its address, which is returned; only of keys it may acquire."""
+        """Send *stream* the signals for its address, which is returned; only of keys it may acquire.
+
+        That there are events it is told if it may see any.
+        """
         client = SignalStream(self, stream, principal, instance, host, pid)
         self._streams[client.name] = client
         self._heartbeats.add(client.beat)
@@ -90,6 +93,15 @@ class SignalStreams:
         address = self._address(client)
         client.send(sse.event("hello", {"address": address, "server": self._backend.instance}))
         return address
+
+    def own(self, address: str, principal: Principal) -> str:
+        """Return *address* if it is that of a stream which they have here, otherwise none.
+
+        Whoever may only look must not fill the store with addresses.
+        """
+        home, _, name = address.partition("/")
+        client = self._streams.get(name) if home == self._backend.instance else None
+        return address if client is not None and client.principal.name == principal.name else ""
 
     def listing(self) -> Iterator[dict[str, Any]]:
         """Return who is connected."""
@@ -140,6 +152,8 @@ class SignalStreams:
 
 def _told(principal: Principal, signal: Signal) -> str | None:
     """Return the attempt that they are told of, or the instance as they call it; None if it is not theirs."""
+    if signal.kind == "events":
+        return "" if principal.any("observe") else None
     if signal.kind == "work":
         return unscoped(principal, signal.attempt) if principal.covers("acquire", signal.key) else None
     return signal.attempt if principal.may("acquire", signal.key) else None

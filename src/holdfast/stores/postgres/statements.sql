@@ -159,6 +159,26 @@ SELECT pg_notify(:channel, CASE WHEN :unwatched THEN :payload ELSE :hint END)
 -- PREPARE TRANSACTION would fail.
 SELECT pg_notify(:channel, :payload) WHERE current_setting('max_prepared_transactions') = '0';
 
+-- name: expect_events
+-- Who watches leaves its address here before it looks. It need not be on the disk. One that is there for long enough is
+-- left as it is: if it was taken just now, this waits for that to end, and leaves it again.
+INSERT INTO holdfast_ended AS e (lock_key, attempt, why, until_at)
+SELECT :key::text, :attempt::text, 'watches', :clock + :lasts::bigint
+ WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL
+    ON CONFLICT (lock_key, attempt) DO UPDATE SET until_at = excluded.until_at
+ WHERE e.until_at < excluded.until_at - :lasts::bigint / 2;
+
+-- name: notify_watchers
+-- After the commit of an event: take the addresses of those who are to be told of the next one, and tell them. What
+-- somebody else takes at this moment is skipped: whom they tell will find our event, too.
+WITH told AS (DELETE FROM holdfast_ended
+               WHERE ctid = ANY (ARRAY (SELECT ctid FROM holdfast_ended WHERE lock_key = :key
+                                           FOR UPDATE SKIP LOCKED))
+           RETURNING attempt)
+SELECT pg_notify(left(:channel || split_part(attempt, '/', 1), 63),
+                 concat_ws(chr(10), 'events', '', '', '0', split_part(attempt, '/', 2)))
+  FROM told WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL;
+
 -- name: lock_row
 -- Every slow path begins with this. NO KEY: a fence of the holder may go on.
 SELECT 1 FROM holdfast_locks WHERE lock_key = :key FOR NO KEY UPDATE;

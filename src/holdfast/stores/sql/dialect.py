@@ -158,6 +158,10 @@ class Dialect(ABC, Generic[S]):
     def tidy_up(self, request: r.Sweep, now: int, forget_before: int) -> None:
         """Do what else this database needs now and then."""
 
+    def expect_events(self, address: str) -> bool:
+        """Have *address* told of the next event that is committed, once; False if that cannot be."""
+        return False
+
     # Requests inside a caller's transaction: see `callers.within`.
 
     def prepare_within(self, request: r.Request[Any]) -> None:

@@ -78,7 +78,7 @@ class SQLiteStore(SqlStore):
         dialect = SQLiteDialect(sessions, options.history, signals)
         # Nothing is answered at once if each commit waits for the disk.
         can = {"groups": True, "enters": True, "at_once": synchronous == "normal"}
-        super().__init__(options, dialect, signals=SUPPORTED, **can)
+        super().__init__(options, dialect, signals=SUPPORTED, tells_watchers=SUPPORTED, **can)
 
     def execute_at_once(self, request: Request[A]) -> A | None:
         """Answer a request that is one statement, if it is our turn."""
