@@ -153,6 +153,10 @@ STORE_RULES = (
         ),
     ),
     Rule(
+        "functions are for whom they were granted, and nobody needs them",
+        ("postgres: everybody may call the functions", "postgres: the functions are needed"),
+    ),
+    Rule(
         "a refusal locks no row",
         ("postgres: a refusal locks the row", "servers: a refusal takes the slow path"),
     ),
