@@ -23,6 +23,22 @@ SEED   ?=
 PROOF_SECONDS ?=
 PROOF  ?=
 
+SECTIONS ?=
+
+# Install the Debian packages that module $(1) says are missing; else say what follows, $(2).
+define install
+@missing="$$($(BIN)/python -m $(1))"; \
+if [ -z "$$missing" ]; then exit 0; fi; \
+install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; }; \
+if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+    echo "installing $$missing"; install || { apt-get update -qq && install; }; \
+    missing="$$($(BIN)/python -m $(1))"; \
+fi; \
+if [ -n "$$missing" ]; then \
+    echo "MISSING: $$missing. $(2)" >&2; \
+fi
+endef
+
 # Tests start thousands of processes: each would compile all of the source again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -62,16 +78,7 @@ pythons: $(READY) ## the tests that need no server on the other Pythons we claim
 	$(BIN)/python -m tests.pythons
 
 servers: $(READY) ## install the database servers that tests start (Debian, as root), unless they are there
-	@missing="$$($(BIN)/python -m tests.servers)"; \
-	if [ -z "$$missing" ]; then exit 0; fi; \
-	install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; }; \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "installing $$missing"; install || { apt-get update -qq && install; }; \
-	    missing="$$($(BIN)/python -m tests.servers)"; \
-	fi; \
-	if [ -n "$$missing" ]; then \
-	    echo "MISSING: $$missing. Tests that need them are skipped; under CI=true they fail." >&2; \
-	fi
+	$(call install,tests.servers,Tests that need them are skipped; under CI=true they fail.)
 
 lint: $(READY) ## check style and types
 	$(BIN)/ruff format --check .
@@ -91,8 +98,9 @@ proof: $(READY) servers ## put every store through faults and judge the historie
 mutants: $(READY) ## check that the tests catch every planted flaw
 	$(BIN)/python -m proof.mutants
 
-bench: $(BENCH) servers ## measure against limits and peers; writes docs/benchmarks/
-	$(BIN)/python -m bench
+bench: $(BENCH) servers ## measure against limits and peers; writes docs/benchmarks/; SECTIONS="contended http" for a part
+	$(call install,bench.packages,What needs them is not measured.)
+	$(BIN)/python -m bench $(SECTIONS)
 
 clean: ## remove what was built
 	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis

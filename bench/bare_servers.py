@@ -9,6 +9,7 @@ from bench import bare, servers
 from holdfast.stores.sql.files import SHARED, Statements
 
 TTL = 30_000_000
+PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
 
 def acquiring(key: str, attempt: str) -> dict[str, Any]:
@@ -26,22 +27,29 @@ class BarePostgres:
 
     def __init__(self, url: str) -> None:
         from holdfast.stores.postgres.schema import SQL
-        from holdfast.stores.postgres.session import Statement
 
         self._connection = servers.postgres(url)
         self._pg = self._connection.pgconn
-        self._acquire = Statement("acquire", SQL.acquire)
-        self._release = Statement("release", SQL.release)
-        for statement in (self._acquire, self._release):
-            self._pg.prepare(statement.name, statement.text)
+        self._names = {name: self._prepare(name, getattr(SQL, name)) for name in ("acquire", "release")}
+
+    def _prepare(self, name: str, text: str) -> list[str]:
+        """Prepare a statement with numbered parameters; return their names in that order."""
+        names = list(dict.fromkeys(PARAMETER.findall(text)))
+        numbered = PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", text)
+        prepared = self._pg.prepare(name.encode(), numbered.encode())
+        assert not prepared.error_message, prepared.error_message
+        return names
+
+    def _ask(self, name: str, given: dict[str, Any]) -> Any:
+        values = [
+            None if (value := given[each]) is None else str(value).encode() for each in self._names[name]
+        ]
+        return self._pg.exec_prepared(name.encode(), values)
 
     def pair(self, key: str) -> None:
         attempt = bare.new_attempt()
-        execute = self._pg.exec_prepared
-        granted = execute(self._acquire.name, self._acquire.values(acquiring(key, attempt)))
-        token = int(granted.get_value(0, 0))
-        released = execute(self._release.name, self._release.values(releasing(key, attempt, token)))
-        assert released.ntuples == 1
+        token = int(self._ask("acquire", acquiring(key, attempt)).get_value(0, 0))
+        assert self._ask("release", releasing(key, attempt, token)).ntuples == 1
 
     def close(self) -> None:
         self._connection.close()

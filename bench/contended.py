@@ -1,17 +1,14 @@
 """One key, eight processes, on a server. How fast and how fairly does the lock go round, and at what cost?
 
-The floors are measured in the same run: a lock of the server's own, which keeps nothing on the disk; and for
-PostgreSQL an update that commits to the disk and wakes one listener. They are what a program does with its
-driver. The targets are about these. Through libpq, as our store does it, they are lower, and told beside.
+Beside it in the same run: the smallest hand-over that is as durable, in C; and a lock of the server's own,
+which keeps nothing on the disk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from statistics import median
 
-from bench import floors, peers, servers
+from bench import before, floors, peers, wire
 from bench.contest import (
     KEY,
     WORKERS,
@@ -24,6 +21,7 @@ from bench.contest import (
     waiting_cpu,
     warm_up,
 )
+from bench.crowd import CLIENTS, crowd
 from bench.processes import Ready, together
 from bench.report import Line, microseconds, milliseconds, per_second
 from bench.servers import POSTGRES, Kind, Place, not_here, on_each
@@ -32,19 +30,12 @@ from holdfast import Holdfast
 TITLE = "Contended: one key, 8 processes, on a server"
 PEERS = ("sqlalchemy-dlock", "tooz", "redis-py", "python-redis-lock")
 TIMES = {"tooz": 4.0, "redis-py": 40.0, "python-redis-lock": 0.6}  # hand-overs, as parts of theirs
-LIBPQ = "advisory lock through libpq"
+LEAST = {"PostgreSQL": 0.7, "MariaDB": 0.5}  # of the floor in C
+MOST_DELAY = {"PostgreSQL": 1.5}  # times the floor's
+WORK = {"PostgreSQL": (4.0, 2.0), "MariaDB": (6.0, 3.0)}  # statements and round trips
+FLOOR = "C floor"
+IDLE, WAITING = f"{CLIENTS} idle clients", f"{CLIENTS} waiting clients"
 MOST_CPU = 5.0  # ms a second; about none
-
-
-@dataclass(frozen=True)
-class Floor:
-    """What a hand-over's delay is measured by."""
-
-    name: str
-    p50: float
-    p99: float
-    times50: float | None = None
-    times99: float | None = None
 
 
 def run(quick: bool) -> list[Line]:
@@ -54,83 +45,99 @@ def run(quick: bool) -> list[Line]:
 def measure(place: Place, quick: bool) -> list[Line]:
     """Let the contests take turns on one server."""
     seconds, rounds = (0.7, 1) if quick else (2.0, 3)
-    url = place.database()
-    raw = "pg_advisory_lock" if place.kind is POSTGRES else "GET_LOCK"
-    durable: list[tuple[float, float]] = []
-    direct: list[tuple[float, float]] = []
+    kind, url = place.kind, place.database()
+    raw = "pg_advisory_lock" if kind is POSTGRES else "GET_LOCK"
+    smallest = floors.CFloor(kind, place.database())
     with peers.at_hand(url, *PEERS) as (here, absent):
         contests: dict[str, Callable[[], Result]] = {
             "holdfast": lambda: contest(holdfast_worker, seconds, url),
-            raw: lambda: contest(taking_worker, seconds, lambda: floors.RAW[place.kind.name](url)),
+            FLOOR: lambda: contest(smallest.worker, seconds),
+            raw: lambda: contest(taking_worker, seconds, lambda: floors.RAW[kind.name](url)),
         }
-        if place.kind is POSTGRES:
-            contests[LIBPQ] = lambda: contest(taking_worker, seconds, lambda: floors.advisory_lock_libpq(url))
+        if kind is POSTGRES:
+            contests[IDLE] = lambda: _among(url, seconds, waiting=False)
+            contests[WAITING] = lambda: _among(url, seconds, waiting=True)
         for name, open_ in here.items():
             contests[name] = lambda open_=open_: contest(taking_worker, seconds, open_)
         seen: dict[str, list[Result]] = {name: [] for name in contests}
         for _ in range(rounds):
             for name, one_contest in contests.items():
                 seen[name].append(one_contest())
-            if place.kind is POSTGRES:
-                durable.append(floors.update_and_notify(url, seconds / 3))
-                direct.append(floors.update_and_notify(url, seconds / 3, direct=True))
     named = {name: middle(results) for name, results in seen.items()}
-    theirs = named[raw]
-    lowest = [Floor(raw, theirs.p50, theirs.p99, 4.0, 4.0)]
-    if durable:
-        lowest = [
-            Floor("durable UPDATE + NOTIFY", *_medians(durable), 1.5, 2.0),
-            Floor("the same through libpq", *_medians(direct)),
-        ]
-    trips, statements = per_hand_over(place.kind, url, seconds / 2)
+    crowds = {name: named.pop(name) for name in (IDLE, WAITING) if name in named}
+    trips, statements = per_hand_over(kind, url, seconds)
     cpu = waiting_cpu(place.database(), 1.0 if quick else 3.0)
     return [
-        *_rates(place.kind.name, raw, named, absent),
-        *(line for floor in lowest for line in _delays(place.kind.name, floor, named["holdfast"])),
-        *_fairness(place.kind.name, named),
-        *_work(place.kind.name, trips, statements, cpu),
+        *_rates(kind.name, raw, named),
+        *_beside_peers(kind.name, named, absent),
+        *_crowds(kind.name, named["holdfast"], crowds),
+        *_delays(kind.name, named),
+        *_fairness(kind.name, named),
+        *_work(kind.name, trips, statements, cpu),
     ]
 
 
-def _rates(store: str, raw: str, named: dict[str, Result], absent: dict[str, str]) -> list[Line]:
-    ours = named["holdfast"]
-    others = [f"{name} {per_second(result.cross)}" for name, result in named.items() if name != "holdfast"]
-    shown = {name: result.cross for name, result in named.items() if name != LIBPQ}
+def _among(url: str, seconds: float, *, waiting: bool) -> Result:
+    with crowd(url, waiting=waiting):
+        return contest(holdfast_worker, seconds, url)
+
+
+def _rates(store: str, raw: str, named: dict[str, Result]) -> list[Line]:
+    ours, theirs = named["holdfast"].cross, named[raw].cross
+    own = f"{store} contended: cross/s beside {raw}"
     lines = [
         Line(
             f"{store}: cross hand-overs",
-            per_second(ours.cross),
-            ", ".join(others),
-            ours.cross / named[raw].cross,
-            0.35,
-            means="Grants that went to another process than the one before, beside those of the server's own"
-            " lock, which keeps nothing on the disk and knows no lease.",
+            per_second(ours),
+            f"{FLOOR} {per_second(named[FLOOR].cross)}",
+            ours / named[FLOOR].cross,
+            LEAST[store],
+            means="Grants that went to another process than the one before, beside the smallest FIFO queue"
+            " that is as durable, written in C on the smallest tables.",
             label=f"{store} contended: cross/s",
-            data=shown,
+            data={name: result.cross for name, result in named.items()},
             data_title=f"{store}, 8 processes: hand-overs a second",
-        )
+        ),
+        Line(
+            f"… beside {raw}",
+            per_second(ours),
+            f"{raw} {per_second(theirs)}",
+            ours / theirs,
+            means="The server's own lock keeps nothing on the disk and knows no lease.",
+            label=own,
+        ),
     ]
-    if LIBPQ in named:
+    if store == "MariaDB":
+        then = before.ratio(own)
         lines.append(
             Line(
-                f"… beside {LIBPQ}",
-                per_second(ours.cross),
-                f"{LIBPQ} {per_second(named[LIBPQ].cross)}",
-                ours.cross / named[LIBPQ].cross,
-                means="The same lock of the server's, without the driver's own work.",
+                "… the same, beside before",
+                f"{ours / theirs:.2f}×",
+                f"before {then:.2f}×",
+                ours / theirs / then,
+                3.0,
+                means=f"How much larger the part of {raw}'s hand-overs is than it was.",
+                label=f"{store} contended: cross/s beside before",
             )
         )
-    for peer, least in TIMES.items():
+    return lines
+
+
+def _beside_peers(store: str, named: dict[str, Result], absent: dict[str, str]) -> list[Line]:
+    ours = named["holdfast"].cross
+    lines = []
+    for peer in PEERS:
         if peer in absent:
             lines.append(not_here(f"… beside {peer}", absent[peer]))
             continue
+        theirs = named[peer].cross
         lines.append(
             Line(
                 f"… beside {peer}",
-                per_second(ours.cross),
-                f"{peer} {per_second(named[peer].cross)}",
-                ours.cross / named[peer].cross if named[peer].cross else None,
-                least,
+                per_second(ours),
+                f"{peer} {per_second(theirs)}",
+                ours / theirs if theirs else None,
+                TIMES.get(peer),
                 means="The same contest with another library's lock.",
                 label=f"{store} contended: cross/s beside {peer}",
             )
@@ -138,33 +145,46 @@ def _rates(store: str, raw: str, named: dict[str, Result], absent: dict[str, str
     return lines
 
 
-def _medians(pairs: list[tuple[float, float]]) -> tuple[float, float]:
-    return median(p50 for p50, _ in pairs), median(p99 for _, p99 in pairs)
-
-
-def _delays(store: str, floor: Floor, ours: Result) -> list[Line]:
+def _crowds(store: str, alone: Result, crowds: dict[str, Result]) -> list[Line]:
     return [
         Line(
-            f"{store}: release → entry, {name}" if most else f"… {name}, {floor.name}",
+            f"… with {name} beside",
+            per_second(result.cross),
+            f"without {per_second(alone.cross)}",
+            result.cross / alone.cross,
+            0.8 if name == IDLE else None,
+            means="Clients of the same database that have nothing to do with the contest: idle ones have"
+            " used a lock before, the others wait for another one.",
+            label=f"{store} contended: with {name}",
+        )
+        for name, result in crowds.items()
+    ]
+
+
+def _delays(store: str, named: dict[str, Result]) -> list[Line]:
+    ours, floor = named["holdfast"], named[FLOOR]
+    return [
+        Line(
+            f"{store}: release → entry, {name}",
             microseconds(value),
-            f"{floor.name} {microseconds(beside)}",
-            value / beside,
+            f"{FLOOR} {microseconds(least)}",
+            value / least,
             most,
             least=False,
-            means=f"From just before the old holder calls release() to just after the new one is in, beside"
-            f" {floor.name}.",
+            means="From just before the old holder calls release() to just after the new one is in, beside"
+            f" the {FLOOR}'s.",
             label=f"{store} contended: release → entry, {name}",
         )
-        for name, value, beside, most in (
-            ("p50", ours.p50, floor.p50, floor.times50),
-            ("p99", ours.p99, floor.p99, floor.times99),
+        for name, value, least, most in (
+            ("p50", ours.p50, floor.p50, MOST_DELAY.get(store)),
+            ("p99", ours.p99, floor.p99, None),
         )
     ]
 
 
 def _fairness(store: str, named: dict[str, Result]) -> list[Line]:
     ours = named["holdfast"]
-    others = {name: result for name, result in named.items() if name not in ("holdfast", LIBPQ)}
+    others = {name: result for name, result in named.items() if name != "holdfast"}
     return [
         Line(
             f"{store}: worst wait",
@@ -192,18 +212,22 @@ def _fairness(store: str, named: dict[str, Result]) -> list[Line]:
 
 
 def _work(store: str, trips: float, statements: float, cpu: float) -> list[Line]:
+    counted = zip(("statements", "round trips"), (statements, trips), WORK[store], strict=True)
     return [
-        Line(
-            f"{store}: statements per hand-over",
-            f"{statements:.1f}",
-            f"{trips:.1f} round trips",
-            statements,
-            4.0,
-            least=False,
-            unit="",
-            means="SQL statements that the eight processes send for each grant, BEGIN and COMMIT and the"
-            " listeners' included; several may share a round trip.",
-            label=f"{store} contended: statements per hand-over",
+        *(
+            Line(
+                f"{store}: {what} per hand-over",
+                f"{value:.1f}",
+                "",
+                value,
+                most,
+                least=False,
+                unit="",
+                means="What the eight processes send for each grant, counted on the wire, with BEGIN and"
+                " COMMIT and what listeners send. Several statements may share a round trip.",
+                label=f"{store} contended: {what} per hand-over",
+            )
+            for what, value, most in counted
         ),
         Line(
             f"{store}: CPU of a process that waits",
@@ -220,25 +244,23 @@ def _work(store: str, trips: float, statements: float, cpu: float) -> list[Line]
     ]
 
 
-# What a hand-over costs.
-
-
 def per_hand_over(kind: Kind, url: str, seconds: float) -> tuple[float, float]:
     """Return round trips and statements for each grant among eight processes."""
-    seen = together(_counting_worker, WORKERS, seconds, kind, url)
-    entries, trips, statements = (sum(column) for column in zip(*seen, strict=True))
+    with wire.counted(kind, url) as (counted_url, count):
+        seen = together(_counted_worker, WORKERS, seconds, counted_url)
+        trips, statements = count(min(start for _, start, _ in seen), max(stop for *_, stop in seen))
+    entries = sum(entries for entries, *_ in seen)
     return trips / entries, statements / entries
 
 
-def _counting_worker(index: int, ready: Ready, kind: Kind, url: str) -> tuple[int, int, int]:
-    """Take part, and count. In a run of its own, because counting takes time."""
+def _counted_worker(index: int, ready: Ready, url: str) -> tuple[int, int, int]:
+    """Take part; return how often we were in, from when and until when."""
     entries = 0
-    with servers.count_trips(kind) as trips, Holdfast(url) as locks:
+    with Holdfast(url) as locks:
         warm_up(locks, f"warm-up-{index}")
         stop = ready()
-        trips.clear()
+        started = clock()
         while clock() < stop:
             with locks.hold(KEY):
                 entries += 1
-        counted = list(trips)
-    return entries, len(counted), sum(counted)
+        return entries, started, clock()

@@ -1,47 +1,88 @@
-"""Floors of a hand-over on a server, with a driver and nothing else.
+"""Floors of a hand-over on a server: what no queue can be faster than, in the same contest.
 
-A lock of the server's own keeps nothing on the disk. PostgreSQL can also wake a listener with a commit.
+*C floor*: the smallest correct FIFO hand-over that is on the disk before the next is in, written in C on the
+smallest tables (`bench/floor`). *Raw*: a lock of the server's own, which keeps nothing.
 """
 
 from __future__ import annotations
 
-import select
-import socket
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from bench import peers, servers
-from bench.contest import clock
-from bench.measure import percentile
-from bench.processes import Ready, mixed
+from bench.contest import Entry
+from bench.processes import Ready
+from bench.servers import POSTGRES, Kind
+
+SOURCES = Path(__file__).parent / "floor"
+BUILT = SOURCES.parent.parent / "build" / "bench"
+
+
+class CFloor:
+    """The contest in C on a database of its own."""
+
+    def __init__(self, kind: Kind, url: str) -> None:
+        name = kind.program.removesuffix("d")
+        self._program = _build(name)
+        parts = urlsplit(url)
+        self._where = (
+            [url]
+            if kind is POSTGRES
+            else [str(parts.hostname), str(parts.port), str(parts.username), parts.path[1:]]
+        )
+        connection = servers.postgres(url) if kind is POSTGRES else servers.mariadb(url)
+        for statement in (SOURCES / f"{name}.sql").read_text().split("\n\n"):
+            connection.cursor().execute(statement)
+        connection.close()
+
+    def worker(self, index: int, ready: Ready) -> list[Entry]:
+        """Let one program take part, and read what it has seen."""
+        pipe = subprocess.PIPE
+        with subprocess.Popen([self._program, *self._where], stdin=pipe, stdout=pipe, text=True) as program:
+            assert program.stdin is not None
+            assert program.stdout is not None
+            assert program.stdout.readline() == "ready\n", f"{self._program} did not start"
+            program.stdin.write(f"{ready()}\n")
+            program.stdin.close()
+            entries: list[Entry] = [tuple(map(int, line.split())) for line in program.stdout]  # type: ignore[misc]
+        assert program.returncode == 0, f"{self._program} failed"
+        return entries
+
+
+@cache
+def _build(name: str) -> Path:
+    """Compile the floor of a database, once in a run."""
+    BUILT.mkdir(parents=True, exist_ok=True)
+    program = BUILT / f"floor-{name}"
+    sources = [SOURCES / "worker.c", SOURCES / f"{name}.c"]
+    command = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, *sources, *_flags(name)]
+    subprocess.run(list(map(str, command)), check=True)
+    return program
+
+
+def _flags(name: str) -> list[str]:
+    """Ask the libraries how to be compiled with and linked."""
+
+    def say(program: str, *options: str) -> list[str]:
+        return subprocess.run([program, *options], check=True, capture_output=True, text=True).stdout.split()
+
+    if name == "mariadb":
+        return say("mariadb_config", "--cflags", "--libs")
+    headers, libraries = say("pg_config", "--includedir", "--libdir")
+    return [f"-I{headers}", f"-L{libraries}", "-lpq"]
 
 
 def advisory_lock(url: str) -> peers.Take:
-    cursor = _cursor(url)
+    connection = servers.postgres(url)
+    connection.prepare_threshold = 0  # prepare at once
+    cursor = connection.cursor()
 
     def take(key: str) -> peers.Release:
         cursor.execute("SELECT pg_advisory_lock(hashtext(%s))", (key,))
         return lambda: cursor.execute("SELECT pg_advisory_unlock(hashtext(%s))", (key,))
-
-    return take
-
-
-def _cursor(url: str) -> Any:
-    connection = servers.postgres(url)
-    connection.prepare_threshold = 0  # prepare at once
-    return connection.cursor()
-
-
-def advisory_lock_libpq(url: str) -> peers.Take:
-    pg = servers.postgres(url).pgconn
-    pg.prepare(b"lock", b"SELECT pg_advisory_lock(hashtext($1))")
-    pg.prepare(b"unlock", b"SELECT pg_advisory_unlock(hashtext($1))")
-
-    def take(key: str) -> peers.Release:
-        name = [key.encode()]
-        assert pg.exec_prepared(b"lock", name).ntuples
-        return lambda: pg.exec_prepared(b"unlock", name)
 
     return take
 
@@ -58,59 +99,3 @@ def get_lock(url: str) -> peers.Take:
 
 
 RAW: dict[str, Callable[[str], peers.Take]] = {"PostgreSQL": advisory_lock, "MariaDB": get_lock}
-
-
-def update_and_notify(url: str, seconds: float, *, direct: bool = False) -> tuple[float, float]:
-    """Return p50 and p99 of the way from an update, over its commit, to a listener that wakes up."""
-    with servers.postgres(url) as connection:
-        connection.execute("CREATE TABLE IF NOT EXISTS floor (id int PRIMARY KEY, token bigint NOT NULL)")
-        connection.execute("INSERT INTO floor VALUES (1, 1) ON CONFLICT DO NOTHING")
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with ours, theirs:
-        _, gaps = mixed([(_tell, (0, ours, url, direct)), (_hear, (1, theirs, url, direct))], seconds)
-    return percentile(gaps, 0.5) / 1e9, percentile(gaps, 0.99) / 1e9
-
-
-def _tell(index: int, ready: Ready, line: socket.socket, url: str, direct: bool) -> None:  # noqa: ARG001
-    told = "UPDATE floor SET token = token + 1 WHERE id = 1 RETURNING pg_notify('floor', {})"
-    pg, cursor = servers.postgres(url).pgconn, _cursor(url)
-    pg.prepare(b"tell", told.format("$1").encode())
-
-    def tell(text: str) -> None:
-        if direct:
-            assert pg.exec_prepared(b"tell", [text.encode()]).ntuples
-        else:
-            cursor.execute(told.format("%s"), (text,))
-
-    stop = ready()
-    while (leaving := clock()) < stop:
-        tell(str(leaving))
-        line.recv(16)
-        time.sleep(0.0005)  # who is woken shall be asleep, as who waits for a lock is
-    tell("0")
-
-
-def _hear(index: int, ready: Ready, line: socket.socket, url: str, direct: bool) -> list[int]:  # noqa: ARG001
-    connection = servers.postgres(url)
-    connection.execute("LISTEN floor")
-    gaps = []
-    ready()
-    for payload in (
-        _notices(connection.pgconn) if direct else (each.payload for each in connection.notifies())
-    ):
-        entered = clock()
-        if payload == "0":
-            break
-        gaps.append(entered - int(payload))
-        line.send(b"heard")
-    return gaps
-
-
-def _notices(pg: Any) -> Iterator[str]:
-    poll = select.poll()
-    poll.register(pg.socket, select.POLLIN)
-    while True:
-        while told := pg.notifies():
-            yield told.extra.decode()
-        poll.poll()
-        pg.consume_input()

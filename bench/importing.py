@@ -26,7 +26,7 @@ def run(quick: bool) -> list[Line]:
             milliseconds(added),
             f"bare Python {milliseconds(bare)}",
             added * 1e3,
-            50.0,
+            45.0,
             least=False,
             unit="ms",
             means="The median start with the import less the median start without.",

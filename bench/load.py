@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from statistics import median
+from typing import NoReturn
 
 from bench import bare
 from tests.servers.ports import HOST
 
 CONNECTIONS = 32
 KEYS = 20  # of one connection
+PATIENCE = 30.0
 
 Talk = Generator[bytes, bytes, None]  # yields requests, is sent the answers
 
@@ -65,7 +67,7 @@ class Connections:
         stop = began + seconds
         done, more, under_way = 0, True, len(talks)
         while under_way:
-            for fileno, _ in poll():
+            for fileno, _ in poll(PATIENCE) or _nobody_answers():
                 line, talk = talks[fileno]
                 answer = line.recv(65536)
                 while not answer.endswith((b"}", b"}\n")):
@@ -91,6 +93,10 @@ class Connections:
             line.close()
 
 
+def _nobody_answers() -> NoReturn:
+    raise TimeoutError(f"no answer within {PATIENCE:g} s")
+
+
 def _some(line: socket.socket) -> bytes:
     received = line.recv(65536)
     if not received:
@@ -100,9 +106,9 @@ def _some(line: socket.socket) -> bytes:
 
 @contextmanager
 def connected(
-    servers: Mapping[str, tuple[int, int, Callable[[int], Talk]]],
+    servers: Mapping[str, tuple[int, int, Callable[..., Talk]] | tuple[int, int, Callable[..., Talk], int]],
 ) -> Iterator[dict[str, Connections]]:
-    """Connect to each server of name → (port, process, what to say)."""
+    """Connect to each server of name → (port, process, what to say, and on how many connections)."""
     made: dict[str, Connections] = {}
     try:
         for name, server in servers.items():
@@ -124,14 +130,15 @@ def post(path: str, body: str, *headers: str) -> bytes:
     return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", body]).encode()
 
 
-def pairs(index: int) -> Talk:
+def pairs(index: int, *headers: str) -> Talk:
     """Take a lock and give it back, on keys of our own, with everything that a client says."""
     attempts = bare.new_attempt
     who = '"client":{"instance":"","host":"bench","pid":1}'
     rest = f'"owner":"{bare.OWNER}","ttl":30.0,"wait":true,{who},"limit":1,"patience":15.0,"claim":5.0'
     for key in cycle([f"key-{index}-{number}" for number in range(KEYS)]):
         attempt = attempts()
-        answer = yield post(f"/v1/locks/{key}/acquire", f'{{"attempt":"{attempt}",{rest}}}')
+        answer = yield post(f"/v1/locks/{key}/acquire", f'{{"attempt":"{attempt}",{rest}}}', *headers)
         began = answer.index(b'"token":') + 8
         token = int(answer[began : answer.index(b",", began)])
-        yield post(f"/v1/locks/{key}/release", f'{{"attempt":"{attempt}","token":{token},"retire":false}}')
+        body = f'{{"attempt":"{attempt}","token":{token},"retire":false}}'
+        yield post(f"/v1/locks/{key}/release", body, *headers)

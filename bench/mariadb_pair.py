@@ -16,7 +16,7 @@ from bench.servers import MARIADB, Place, not_here, running
 from tests.servers.binaries import find
 
 TITLE = "MariaDB: one uncontended pair"
-TARGETS = Targets(sync=0.75, processes=0.6)
+TARGETS = Targets(sync=0.75, bare=0.85, processes=0.6)
 
 
 def run(quick: bool) -> list[Line]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 import subprocess
 import time
 import warnings
@@ -128,11 +129,21 @@ def redis() -> Iterator[str]:
     command: list[Any] = [program, "--port", port, "--bind", HOST, "--save", "", "--appendonly", "no"]
     server = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL)
     try:
-        time.sleep(0.5)
+        _until_ready(port)
         yield f"redis://{HOST}:{port}"
     finally:
         server.terminate()
         server.wait()
+
+
+def _until_ready(port: int) -> None:
+    for _ in range(200):
+        try:
+            socket.create_connection((HOST, port)).close()
+            return
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    raise TimeoutError("redis did not start")
 
 
 @contextmanager

@@ -28,5 +28,5 @@ def run(quick: bool) -> list[Line]:
                 ("pgbench, asynchronous release", asynchronous.loop),
             ),
             BarePostgres,
-            Targets(sync=1.0, processes=0.8, asynchronous=0.8, dlock=1.0),
+            Targets(sync=1.0, bare=0.9, processes=0.8, task=0.8, tasks=1.0, dlock=1.0),
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -45,6 +46,21 @@ def mixed(jobs: list[tuple[Callable[..., Any], tuple[Any, ...]]], seconds: float
     return results
 
 
+@contextmanager
+def meanwhile(work: Callable[..., Any], *args: Any) -> Iterator[tuple[Connection, Any]]:
+    """Have a process that does ``work(line, *args)``: give the line to it and what it says first."""
+    ours, theirs = _context.Pipe()
+    process = _context.Process(target=_tell_errors, args=(work, theirs, args), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield ours, _receive(ours)
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+
+
 def _run(work: Callable[..., Any], index: int, line: Connection, rest: list[Any]) -> None:
     def ready() -> int:
         line.send(None)
@@ -52,6 +68,14 @@ def _run(work: Callable[..., Any], index: int, line: Connection, rest: list[Any]
 
     try:
         line.send(work(index, ready, *rest))
+    except BaseException as error:
+        line.send(error)
+        raise
+
+
+def _tell_errors(work: Callable[..., Any], line: Connection, args: tuple[Any, ...]) -> None:
+    try:
+        work(line, *args)
     except BaseException as error:
         line.send(error)
         raise

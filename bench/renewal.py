@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
-from bench import bare
+from bench import bare, wire
 from bench.measure import folder
 from bench.report import Line, milliseconds
-from bench.servers import Place, count_trips, on_each
+from bench.servers import Place, on_each
 from holdfast import Holdfast
 from holdfast.clock import boot_time
 from holdfast.core.requests import Renew
@@ -38,8 +38,8 @@ def run(quick: bool) -> list[Line]:
 def on_server(place: Place, quick: bool) -> list[Line]:
     """Measure on a server. It is in a hurry until all leases are there: else the first are due before."""
     ttl, leases = (10.0, LEASES // 5) if quick else (20.0, LEASES)
-    with Holdfast(place.database()) as locks:
-        return measure(place.kind.name, locks, ServerCounter(place), ttl, leases, place.hurry())
+    with wire.counted(place.kind, place.database()) as (url, count), Holdfast(url) as locks:
+        return measure(place.kind.name, locks, ServerCounter(count), ttl, leases, place.hurry())
 
 
 def measure(
@@ -129,10 +129,10 @@ class SQLiteCounter:
 
 
 class ServerCounter:
-    """Sees what our sessions send."""
+    """Sees what is sent to the server."""
 
-    def __init__(self, place: Place) -> None:
-        self._kind = place.kind
+    def __init__(self, count: wire.Counter) -> None:
+        self._count = count
         self._trips = self.statements = 0
 
     @property
@@ -141,10 +141,11 @@ class ServerCounter:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        with count_trips(self._kind) as trips:
-            yield
-        self._trips += len(trips)
-        self.statements += sum(trips)
+        started = time.monotonic_ns()
+        yield
+        trips, statements = self._count(started, time.monotonic_ns())
+        self._trips += trips
+        self.statements += statements
 
 
 class Watch:

@@ -6,6 +6,9 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from bench import before
+from bench.reasons import REASONS
+
 
 @dataclass(frozen=True)
 class Line:
@@ -51,21 +54,50 @@ class Line:
             return "met"
         assert self.ratio is not None
         assert self.target is not None
-        missing = abs(self.ratio / self.target - 1) * 100
-        return f"not met, by {missing:.0f} %"
+        missing = f"not met, by {abs(self.ratio / self.target - 1) * 100:.0f} %"
+        return f"{missing}: {REASONS[self.title]}" if self.title in REASONS else missing
+
+    @property
+    def told_ratio(self) -> float | None:
+        """Tell the ratio to something else; None where it is the figure itself, in its own unit."""
+        return round(self.ratio, 4) if self.ratio is not None and self.unit == "×" else None
+
+    @property
+    def before(self) -> str:
+        """Tell what it was before, of the lines of which that is kept."""
+        found = before.measured(self.title)
+        if found is None:
+            return ""
+        measured, ratio = found
+        return measured if ratio is None else f"{measured}, {_number(ratio, self.unit)}"
 
     @property
     def cells(self) -> tuple[str, ...]:
-        return (self.what, self.value, self.beside, self.ratio_text, self.target_text, self.verdict)
+        return (
+            self.what,
+            self.value,
+            self.beside,
+            self.ratio_text,
+            self.before,
+            self.target_text,
+            self.verdict,
+        )
 
 
-HEAD = ("what", "measured", "beside", "ratio", "target", "verdict")
+HEAD = ("what", "measured", "beside", "ratio", "before", "target", "verdict")
+
+
+def table(lines: Iterable[Line]) -> list[tuple[str, ...]]:
+    """Return the head and a row for each line, without columns that have nothing in them."""
+    rows = [line.cells for line in lines]
+    kept = [column for column in range(len(HEAD)) if any(row[column] for row in rows)]
+    return [tuple(row[column] for column in kept) for row in (HEAD, *rows)]
 
 
 def show(title: str, lines: Iterable[Line]) -> None:
     """Print the lines of one section as a table."""
-    rows = [HEAD, *(line.cells for line in lines)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+    rows = table(lines)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     text = [
         "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows

@@ -19,7 +19,6 @@ from bench.sqlite_pair import async_loop, public_loop
 from holdfast import Holdfast
 
 PEERS = ("sqlalchemy-dlock", "tooz", "redis-py", "python-redis-lock")
-OVERHEAD = 0.85
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,10 @@ class Targets:
     """Parts of the limit, and of a peer's rate."""
 
     sync: float
+    bare: float
     processes: float
-    asynchronous: float | None = None
+    task: float | None = None
+    tasks: float | None = None
     dlock: float | None = None
 
 
@@ -69,7 +70,7 @@ def measure(place: Place, quick: bool, limit: Limit, bare: Callable[[str], Any],
             per_second(public),
             f"{place.kind.driver} {per_second(one['bare'])}",
             public / one["bare"],
-            OVERHEAD,
+            to.bare,
             means="What the library adds: the same two statements in a loop on the same driver.",
             label=f"{name} pair beside a bare loop",
         ),
@@ -107,7 +108,7 @@ def measure(place: Place, quick: bool, limit: Limit, bare: Callable[[str], Any],
             per_second(one["async"]),
             beside,
             one["async"] / one["limit"],
-            to.asynchronous,
+            to.task,
             means="`async with locks.hold(key): pass`.",
             label=f"{name} pair, async",
         ),
@@ -125,7 +126,7 @@ def measure(place: Place, quick: bool, limit: Limit, bare: Callable[[str], Any],
             per_second(many["tasks"]),
             eight,
             many["tasks"] / many["limit"],
-            to.asynchronous,
+            to.tasks,
             means="All together, in one process.",
             label=f"{name} pairs, 8 tasks",
         ),

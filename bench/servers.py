@@ -49,7 +49,7 @@ POSTGRES = Kind(
     "psycopg",
     PostgresServer,
     # Nothing is to checkpoint in the middle of a round. It does so every five minutes by default.
-    {"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "1h"},
+    {"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "max_connections": 500},
     {"synchronous_commit": "off"},
     {"synchronous_commit": "on"},
 )
@@ -149,34 +149,3 @@ def mariadb(url: str) -> Any:
     )
     connection.cursor().execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
     return connection
-
-
-@contextmanager
-def count_trips(kind: Kind) -> Iterator[list[int]]:
-    """Note the number of statements of each round trip that this process makes meanwhile.
-
-    All connections count, also the one that listens. What is prepared does not: that is done once.
-    """
-    seen: list[int] = []
-    if kind is POSTGRES:
-        from holdfast.stores.postgres.session import PostgresSession as Session
-
-        def statements(todo: list[Any]) -> int:
-            return sum(each is not None for each in todo)
-    else:
-        from holdfast.stores.mysql.session import MySQLSession as Session
-
-        def statements(todo: list[Any]) -> int:
-            return sum(text.count(";\n") + 1 for text in todo)
-
-    real = Session._trip
-
-    def trip(self: Any, todo: list[Any], *args: Any, **options: Any) -> Any:
-        seen.append(statements(todo))
-        return real(self, todo, *args, **options)
-
-    Session._trip = trip
-    try:
-        yield seen
-    finally:
-        Session._trip = real

@@ -7,6 +7,7 @@ import http.client
 import json
 import re
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -28,6 +29,13 @@ def lock_server(store: str, place: Path, *flags: str, level: str = "warning") ->
     """Return a lock server, not started. Nobody's share is limited: there is only one who asks."""
     log = place / f"server-{free_port()}.log"
     return LockServer(store, log, "--log-level", level, "--limit", "rate=0", *flags)
+
+
+def access_token(store: str) -> str:
+    """Make an access token that may take any lock; a server on that store asks for one from then on."""
+    command = [sys.executable, "-m", "holdfast", "token", "create", "bench", "--allow", "acquire:*"]
+    made = subprocess.run([*command, "--url", store], check=True, capture_output=True, text=True)
+    return made.stdout.strip()
 
 
 def metric(server: LockServer, name: str) -> float:

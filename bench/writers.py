@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import bare, turns
+from bench import bare
 from bench.measure import folder
 from bench.processes import Ready, together
 from bench.report import Line, milliseconds, per_second
@@ -45,9 +45,9 @@ def run(quick: bool) -> list[Line]:
     for synchronous in ("normal", "full"):
         ours, alone, plain = [], [], []
         for _ in range(rounds):
-            ours.append(contest(holdfast_worker, seconds, synchronous, "as is"))
+            ours.append(contest(holdfast_worker, seconds, synchronous))
             plain.append(contest(bare_worker, seconds, synchronous))
-            alone.append(contest(holdfast_worker, seconds / 2, synchronous, "as is", workers=1))
+            alone.append(contest(holdfast_worker, seconds / 2, synchronous, workers=1))
         four, one, other = middle(ours), middle(alone), middle(plain)
         lines += [
             Line(
@@ -101,8 +101,7 @@ def contest(worker: Callable[..., Any], seconds: float, *args: Any, workers: int
     return Result(sum(pairs) / seconds, max(pairs) / max(min(pairs), 1), max(w for _, w in results) / 1e9)
 
 
-def holdfast_worker(index: int, ready: Ready, file: Path, synchronous: str, turn: str) -> tuple[int, int]:
-    turns.install(turn)
+def holdfast_worker(index: int, ready: Ready, file: Path, synchronous: str) -> tuple[int, int]:
     with Holdfast(f"sqlite:///{file}?synchronous={synchronous}") as locks:
         held: list[Any] = []
 

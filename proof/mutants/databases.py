@@ -9,7 +9,9 @@ from proof.mutants.mutant import Mutant
 
 POSTGRES = "stores/postgres/statements.sql"
 POSTGRES_SCHEMA = "stores/postgres/schema/001_locks.sql"
+POSTGRES_FUNCTIONS = "stores/postgres/schema/002_functions.sql"
 POSTGRES_SESSION = "stores/postgres/session.py"
+POSTGRES_SIGNALS = "stores/postgres/signals.py"
 POSTGRES_DIALECT = "stores/postgres/dialect.py"
 MYSQL = "stores/mysql/statements.sql"
 SHARED = "stores/sql/statements.sql"
@@ -28,8 +30,11 @@ MYSQL_PINNING = "stores/mysql/variables.py"
 HOSTILE = "tests/conformance/test_hostile_servers.py::test_{}"
 ON_POSTGRES = "tests/conformance/test_postgres.py::TestPostgres::test_{}"
 POSTGRES_ROWS = "tests/conformance/test_postgres_rows.py::test_{}"
+CALLING = "tests/conformance/test_postgres_functions.py::test_{}"
+LISTENING = "tests/conformance/test_postgres_listening.py::test_{}"
 ON_MYSQL = "tests/conformance/test_mysql.py::TestMySQL::test_{}"
 MYSQL_ROWS = "tests/conformance/test_mysql_rows.py::test_{}"
+MYSQL_BLOCKS = "tests/conformance/test_mysql_blocks.py::test_{}"
 MYSQL_SIGNALS = "tests/conformance/test_mysql_signals.py::test_{}"
 FENCING = "tests/clients/test_fencing.py::test_{}"
 CALLERS = "tests/clients/test_callers.py::test_{}"
@@ -331,14 +336,14 @@ DATABASE_MUTANTS = (
     Mutant(
         "postgres: a hand-over leaves the ticket",
         "Queue and hand-over",
-        POSTGRES,
-        (("AND t.number = l.number)\nSELECT", "AND t.number < l.number)\nSELECT"),),
+        POSTGRES_FUNCTIONS,
+        (("AND t.number = one.number;", "AND t.number < one.number;"),),
         ON_POSTGRES.format("the_queue_is_served_in_order_to_its_end"),
     ),
     Mutant(
         "postgres: a hand-over does not count waiters down",
         "9th invariant",
-        POSTGRES,
+        POSTGRES_FUNCTIONS,
         (("waiters = l.waiters - 1\n", "waiters = l.waiters\n"),),
         ON_POSTGRES.format("a_release_hands_over_to_the_head"),
     ),
@@ -359,28 +364,20 @@ DATABASE_MUTANTS = (
     Mutant(
         "postgres: the last in the queue is first",
         "P7, 22",
-        POSTGRES,
-        (
-            (
-                "WHERE lock_key = :key ORDER BY number LIMIT 2),",
-                "WHERE lock_key = :key ORDER BY number DESC LIMIT 2),",
-            ),
-            (
-                "one AS (SELECT * FROM h ORDER BY number LIMIT 1)",
-                "one AS (SELECT * FROM h ORDER BY number DESC LIMIT 1)",
-            ),
-            (
-                "two AS (SELECT * FROM h ORDER BY number OFFSET 1)",
-                "two AS (SELECT * FROM h ORDER BY number DESC OFFSET 1)",
-            ),
-        ),
+        POSTGRES_FUNCTIONS,
+        (("ORDER BY t.number LIMIT 2;", "ORDER BY t.number DESC LIMIT 2;"),),
         ON_POSTGRES.format("a_release_hands_over_to_the_head"),
     ),
     Mutant(
         "mysql: the last in the queue is first",
         "P7, 22",
         MYSQL,
-        (("\n       AND one.number = (SELECT min(number)", "\n       AND one.number = (SELECT max(number)"),),
+        (
+            (
+                "WHERE lock_key = :key ORDER BY number LIMIT 1;\nSELECT expires_at > @",
+                "WHERE lock_key = :key ORDER BY number DESC LIMIT 1;\nSELECT expires_at > @",
+            ),
+        ),
         ON_MYSQL.format("a_release_hands_over_to_the_head"),
     ),
     Mutant(
@@ -389,11 +386,13 @@ DATABASE_MUTANTS = (
         POSTGRES,
         (
             (
-                "  FROM holdfast_locks\n WHERE lock_key = :key AND claimed = 0 AND attempt",
+                "  FROM holdfast_locks\n WHERE lock_key = :key AND claimed = 0 AND last",
                 (
-                    "  FROM (SELECT lock_key, instance, attempt, claimed, owner FROM holdfast_locks\n"
-                    " UNION ALL SELECT lock_key, instance, attempt, 0, owner FROM holdfast_tickets) AS l\n"
-                    " WHERE lock_key = :key AND claimed = 0 AND attempt"
+                    "  FROM (SELECT * FROM holdfast_locks\n"
+                    " UNION ALL SELECT l.lock_key, l.token, l.owner, t.attempt, 0, l.expires_at,"
+                    " l.granted_at, t.instance, l.host, l.pid, l.last_attempt, 0, 0, 0, 0, NULL"
+                    " FROM holdfast_tickets AS t JOIN holdfast_locks AS l USING (lock_key)) AS l\n"
+                    " WHERE lock_key = :key AND claimed = 0 AND last"
                 ),
             ),
         ),
@@ -416,28 +415,77 @@ DATABASE_MUTANTS = (
     Mutant(
         "postgres: a hand-over forgets the terms of the winner",
         "Terms",
-        POSTGRES,
-        (("AND l.notes IS NULL AND one.terms IS NULL\n", "AND l.notes IS NULL\n"),),
+        POSTGRES_FUNCTIONS,
+        ((" OR one.terms IS NOT NULL OR ", " OR "),),
         POSTGRES_ROWS.format("a_release_by_the_fast_path_leaves_readers_to_the_slow_one"),
     ),
     Mutant(
         "mysql: a hand-over forgets the terms of the winner",
         "Terms",
         MYSQL,
-        (("AND l.notes IS NULL AND one.terms IS NULL\n", "AND l.notes IS NULL\n"),),
+        (("AND @holdfast_terms IS NULL AND coalesce", "AND coalesce"),),
         MYSQL_SIGNALS.format("those_whose_holds_are_not_in_the_row_are_told_too_and_once"),
     ),
     Mutant(
-        "postgres: who joins a queue looks for a circle before the commit",
+        "postgres: who joins a queue looks for no circle",
         "Deadlocks",
-        POSTGRES_DIALECT,
+        POSTGRES_FUNCTIONS,
         (
             (
-                '            (END, {}),\n            ("is_waited_for", {"owner": request.owner}),\n',
-                '            ("is_waited_for", {"owner": request.owner}),\n            (END, {}),\n',
+                "has_any := EXISTS (SELECT FROM @.holdfast_locks AS l WHERE l.owner = an_owner AND",
+                "has_any := EXISTS (SELECT FROM @.holdfast_locks AS l WHERE l.owner = a_host AND",
             ),
         ),
-        POSTGRES_ROWS.format("who_joins_a_queue_looks_for_a_circle_behind_the_commit"),
+        CALLING.format("who_holds_something_may_close_a_circle_and_looks"),
+    ),
+    Mutant(
+        "mysql: who joins a queue looks for a circle before the commit",
+        "Deadlocks",
+        MYSQL,
+        (
+            (
+                "COMMIT;\nSELECT 1 INTO @holdfast_wanted FROM holdfast_locks",
+                "SELECT 1 INTO @holdfast_wanted FROM holdfast_locks",
+            ),
+            (
+                " WHERE h.owner = :owner AND l.waiters > 0 LIMIT 1;\nSELECT concat_ws",
+                " WHERE h.owner = :owner AND l.waiters > 0 LIMIT 1;\nCOMMIT;\nSELECT concat_ws",
+            ),
+        ),
+        MYSQL_BLOCKS.format("who_joins_a_queue_looks_for_a_circle_after_the_commit"),
+    ),
+    Mutant(
+        "mysql: who has ended joins a queue",
+        "P6",
+        MYSQL,
+        (
+            (
+                "\n                          AND @holdfast_ended IS NULL, @holdfast_number, NULL);",
+                ", @holdfast_number, NULL);",
+            ),
+        ),
+        MYSQL_BLOCKS.format("who_ends_while_it_waits_for_the_row_does_not_join"),
+    ),
+    Mutant(
+        "mysql: who joins a queue leaves a dead head where it is",
+        "Queue and hand-over",
+        MYSQL,
+        ((" AND coalesce(@holdfast_head > @holdfast_now, 1)\n", "\n"),),
+        MYSQL_BLOCKS.format("a_dead_head_is_left_to_the_rules"),
+    ),
+    Mutant(
+        "mysql: a hand-over is entered by what its row shows",
+        "P1",
+        "stores/mysql/signals.py",
+        (('if is_proved == "1":', "if is_proved:"),),
+        MYSQL_BLOCKS.format("a_hand_over_that_only_its_row_shows_has_to_be_claimed"),
+    ),
+    Mutant(
+        "mysql: a block that was interrupted is called not done",
+        "P6",
+        MYSQL_SESSION,
+        (("            if statement.begins:  # and maybe", "            if False:  # and maybe"),),
+        MYSQL_BLOCKS.format("a_block_that_is_interrupted_may_have_committed"),
     ),
     Mutant(
         "mysql: who is granted a lock outside of its row is not told",
@@ -461,6 +509,85 @@ DATABASE_MUTANTS = (
         MYSQL_SESSION,
         (('"signal_granted" if signal.kind == "granted" else "signal"', '"signal"'),),
         MYSQL_SIGNALS.format("a_grant_by_the_slow_path_is_told_once"),
+    ),
+    # PostgreSQL's functions, and who listens.
+    Mutant(
+        "postgres: a hand-over need not reach the disk",
+        "14, P2",
+        POSTGRES_FUNCTIONS,
+        (
+            (
+                "AND t.number = one.number;\n",
+                "AND t.number = one.number;\n    PERFORM set_config('synchronous_commit', 'off', true);\n",
+            ),
+        ),
+        POSTGRES_ROWS.format("a_grant_is_on_the_disk_when_it_is_answered_and_a_release_need_not_be"),
+    ),
+    Mutant(
+        "postgres: a token is told before the standby has confirmed it",
+        "18, P2",
+        POSTGRES,
+        (("-- :unwatched = current_setting('synchronous_standby_names') = ''", "-- :unwatched = true"),),
+        CALLING.format("with_standbys_that_have_to_confirm_no_token_is_told_to_others[fast]"),
+    ),
+    Mutant(
+        "postgres: somebody else's hand-over is told",
+        "Entering by the hand-over",
+        POSTGRES,
+        (("claimed = 0 AND last_attempt = :attempt AND", "claimed = 0 AND"),),
+        CALLING.format("who_is_told_a_token_was_granted_it_by_this_very_release"),
+    ),
+    Mutant(
+        "postgres: everybody may call the functions",
+        "store rules",
+        POSTGRES_FUNCTIONS,
+        (("(text, text, bigint, bigint) FROM PUBLIC", "(text, text, bigint, bigint) FROM CURRENT_USER"),),
+        CALLING.format("only_who_was_granted_the_functions_may_call_them"),
+    ),
+    Mutant(
+        "postgres: the functions are needed",
+        "store rules",
+        POSTGRES_DIALECT,
+        (("except (errors.StoreMisconfigured, errors.SchemaMismatch) as", "except errors.SettingsError as"),),
+        CALLING.format("without_the_functions_the_rules_do_it[not granted]"),
+    ),
+    Mutant(
+        "postgres: who joins does not wait for the row",
+        "7",
+        POSTGRES_FUNCTIONS,
+        (
+            (
+                "lock_key = a_key FOR NO KEY UPDATE;\n    at := ",
+                "false;\n    at := ",
+            ),
+        ),
+        CALLING.format("who_joins_sees_what_it_has_waited_for"),
+    ),
+    Mutant(
+        "postgres: who holds listens",
+        "13",
+        "stores/postgres/store.py",
+        (("tells_holders=False", "tells_holders=True"),),
+        LISTENING.format("who_only_holds_does_not_listen"),
+    ),
+    Mutant(
+        "postgres: nobody stops listening",
+        "13",
+        POSTGRES_SIGNALS,
+        (("elif left <= 0 and self._may_stop(ready):", "elif False:"),),
+        LISTENING.format("when_nobody_waits_any_more_nobody_listens"),
+    ),
+    Mutant(
+        "postgres: who stops listening does not look once more",
+        "P8",
+        POSTGRES_SIGNALS,
+        (
+            (
+                "                if self._seconds_left() > 0:\n",
+                "                if False:\n",
+            ),
+        ),
+        LISTENING.format("who_begins_to_wait_while_the_listener_stops_is_woken"),
     ),
     # The row.
     Mutant(
@@ -601,15 +728,15 @@ DATABASE_MUTANTS = (
     Mutant(
         "postgres: a hand-over does not look for a fence",
         "12, P4",
-        POSTGRES,
-        (("       AND EXISTS (SELECT FROM free)\n", ""),),
+        POSTGRES_FUNCTIONS,
+        (("       FOR UPDATE SKIP LOCKED;\n", "       FOR NO KEY UPDATE;\n"),),
         ON_POSTGRES.format("a_released_lock_stays_pinned_until_the_transaction_ends"),
     ),
     Mutant(
         "mysql: a hand-over does not look for a fence",
         "12, P4",
         MYSQL,
-        (("two.claim <= one.claim))\n   FOR UPDATE SKIP LOCKED;", "two.claim <= one.claim));"),),
+        (("> @holdfast_now AND @holdfast_free AND", "> @holdfast_now AND"),),
         ON_MYSQL.format("a_released_lock_stays_pinned_until_the_transaction_ends"),
     ),
     Mutant(

@@ -108,7 +108,12 @@ FOUND_MUTANTS_ON_SERVERS = (
         "mysql: a fast hand-over locks nothing first",
         "P8, Fencing",
         "stores/mysql/statements.sql",
-        (("nullif(l.token, l.token) INTO", "NULL INTO"),),
+        (
+            (
+                "AND token = :token AND holds = 0 AND notes IS NULL FOR UPDATE;",
+                "AND token = :token AND holds = 0 AND notes IS NULL;",
+            ),
+        ),
         MYSQL_ROWS.format("a_fast_hand_over_waits_for_whoever_has_the_row"),
     ),
     Mutant(

@@ -11,6 +11,7 @@ from proof.mutants.databases import (
     MYSQL_SCHEMA,
     ON_POSTGRES,
     POSTGRES,
+    POSTGRES_FUNCTIONS,
     POSTGRES_ROWS,
     POSTGRES_SCHEMA,
     SHARED,
@@ -146,7 +147,8 @@ RULES_MUTANTS = (
         (
             (
                 (
-                    "UPDATE holdfast_locks\n   SET owner = NULL, attempt = NULL, last_attempt = attempt,\n"
+                    "UPDATE holdfast_locks\n"
+                    "   SET owner = NULL, attempt = NULL, last_attempt = attempt, claimed = 1,\n"
                     "       expires_at = :clock\n WHERE lock_key = :key AND attempt"
                 ),
                 "DELETE FROM holdfast_locks\n WHERE lock_key = :key AND attempt",
@@ -289,7 +291,7 @@ RULES_MUTANTS_ON_SERVERS = (
         TRANSACTOR,
         (
             (
-                "run.commit(deal.signals, lazily=deal.lazily, read=read), deal",
+                "run.commit(deal.signals, lazily=lazily, read=read), deal",
                 "run('now', now=None), deal",
             ),
         ),
@@ -350,8 +352,8 @@ RULES_MUTANTS_ON_SERVERS = (
     Mutant(
         "postgres: ticket numbers come from a cached sequence",
         "22, P7",
-        POSTGRES,
-        (("next_ticket - 1 AS number,", "next_ticket + (next_ticket % 2) * 2 AS number,"),),
+        POSTGRES_FUNCTIONS,
+        (("l.next_ticket - 1\n", "l.next_ticket + (l.next_ticket % 2) * 2\n"),),
         ON_POSTGRES.format("the_queue_is_served_in_order_to_its_end"),
     ),
     Mutant(
@@ -405,8 +407,8 @@ RULES_MUTANTS_ON_SERVERS = (
         MYSQL,
         (
             (
-                "OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0, :seconds)",
-                "AND 1 = 0, 0, :seconds)",
+                "OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0,",
+                "AND 1 = 0, 0,",
             ),
         ),
         RULES.format("a_listener_looks_before_it_sleeps"),

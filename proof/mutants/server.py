@@ -238,7 +238,7 @@ SERVER_MUTANTS_ON_SERVERS = (
         "postgres: a notification does not say for whom it is",
         "Addresses",
         POSTGRES,
-        (("attempt, '0', split_part(instance, '/', 2)))", "attempt, '0', ''))"),),
+        (("                           split_part(instance, '/', 2)))", "                           ''))"),),
         ON_POSTGRES.format(TO_ITS_HOME),
     ),
     Mutant(

@@ -41,8 +41,13 @@ def until_renewed(lease: Any) -> None:
 
 
 def is_reachable(locks: Any) -> bool:
-    """Tell whether signals arrive: the keeper's thread sees to that, a moment after the first grant."""
+    """Tell whether signals arrive: the keeper's thread sees to that, a moment after the first grant.
+
+    Where a store does not tell holders by itself, it is asked to.
+    """
     store = locks._engine.store
+    if not store.traits.tells_holders:
+        store.be_reachable()
     signals = getattr(store, "signals", None) or getattr(store, "_signals", None)
     if hasattr(signals, "_bell"):
         return signals._bell is not None
@@ -221,6 +226,7 @@ class Spy:
         self.fault: Callable[[Request[Any]], BaseException | None] = lambda _: None
         self._execute = client._engine.store.execute
         client._engine.store.execute = self.execute
+        client._engine.store.execute_at_once = lambda _: None  # all are to be seen
 
     def execute(self, request: Request[Any]) -> Any:
         self.seen.append(request)

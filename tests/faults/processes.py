@@ -51,6 +51,8 @@ MAIN = """
 
     def is_reachable(locks):
         store = locks._engine.store
+        if not store.traits.tells_holders:
+            store.be_reachable()
         signals = store.signals if hasattr(store, "signals") else store._signals
         return signals._bell is not None if hasattr(signals, "_bell") else signals._ready.is_set()
 

@@ -125,6 +125,17 @@ def test_what_is_told_of_a_wait_is_the_time_from_the_queue_to_the_grant():
     assert "holdfast_queue_position_sum 3\nholdfast_queue_position_count 1\n" in text
 
 
+def test_a_hand_over_that_is_entered_is_a_grant_and_the_end_of_a_wait():
+    now = 100.0
+    metrics = Metrics(clock=lambda: now)
+    metrics.observe_answer(acquire(), r.Queued(3, HOLDER, 5.0))
+    now = 104.0
+    metrics.entered("a-1")
+    metrics.entered("a-2")  # another server has seen it join
+    assert values(metrics, "grants_total") == {(): 2}
+    assert "holdfast_wait_seconds_sum 4\nholdfast_wait_seconds_count 1\n" in metrics.render().decode()
+
+
 def test_who_leaves_the_queue_is_not_remembered():
     metrics = Metrics()
     for answer in (r.Queued(1, HOLDER, 5.0), r.Busy(HOLDER, 5.0), r.Queued(1, HOLDER, 5.0)):

@@ -24,7 +24,7 @@ class AStore:
     """A store that has everything that it is asked about, and can be reached when it is told so."""
 
     def __init__(self) -> None:
-        self.traits = SimpleNamespace(swept=True)
+        self.traits = SimpleNamespace(swept=True, tells_holders=True)
         self.asked: queue.Queue[Renew] = queue.Queue()
         self.reachable = threading.Event()
 

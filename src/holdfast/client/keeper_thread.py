@@ -255,10 +255,11 @@ class KeeperThread:
             self._wake_at = AWAKE
             if self._stopped:
                 return
-        with suppress(Exception):  # signals are hints, and a keeper that died would lose every lease
-            self._store.be_reachable()  # here, where nobody waits for it: who holds may be told of a break
-        with self._mutex:  # and if that happened before we could be told, we have to ask
-            self._keeper.hurry_all(boot_time())
+        if self._store.traits.tells_holders:
+            with suppress(Exception):  # signals are hints, and a keeper that died would lose every lease
+                self._store.be_reachable()  # here, where nobody waits for it
+            with self._mutex:  # and if something was broken before we could be told, we have to ask
+                self._keeper.hurry_all(boot_time())
         while True:
             with self._mutex:
                 if self._stopped:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from holdfast import errors
 from holdfast.core.cluster import instance_key
 from holdfast.core.events import HISTORY_LEVELS
+from holdfast.core.requests import Signal
 from holdfast.core.wire import ROUTES, Route
 from holdfast.core.wire.fields import read_body
 from holdfast.core.wire.shapes import OneOf
@@ -58,7 +59,7 @@ class App:
         self._heartbeats = sse.Heartbeats()
         self._waits = waits.Waits(backend, heartbeats=self._heartbeats)
         self._events = feed.EventHub(backend, settings.limits, heartbeats=self._heartbeats)
-        self._signals = signals.SignalStreams(backend, heartbeats=self._heartbeats)
+        self._signals = signals.SignalStreams(backend, heartbeats=self._heartbeats, may_enter=self._may_enter)
         metrics.streams.ask(lambda: self._events.count, "events")
         metrics.streams.ask(lambda: self._signals.count, "signals")
         metrics.events_sent.ask(lambda: self._events.sent)
@@ -88,6 +89,13 @@ class App:
         found = next((getattr(each, route.name) for each in answering if hasattr(each, route.name)), plain)
         assert found is not None, route.name
         return found
+
+    def _may_enter(self, principal: Principal, signal: Signal) -> bool:
+        """Tell whether a caller may enter by a hand-over, and count the lease: nobody asks for it again."""
+        entered = self._budget.entered(principal, signal.key, signal.attempt, signal.expires_in)
+        if entered:
+            self._metrics.entered(signal.attempt)
+        return entered
 
     async def _ask_store(self, call: Call) -> Response:
         request = call.request()

@@ -68,8 +68,12 @@ class Traits:
     transactions: bool = False  # requests can be part of a caller's own transaction
     pins: bool = False  # a fence stops nobody but who would take over that key; otherwise all writers
     swept: bool = False  # whoever runs it tidies up: its clients need not, and may have no right to
+    tells_holders: bool = True  # of a break, at once; if not, they learn of it by their next renewal
     groups: bool = False  # many requests at once cost little more than one: see `Store.execute_many`
+    tells_watchers: bool = False  # who watches is told of the next event; if not, it looks often
     enters: bool = False  # whoever is handed a lock can enter by the signal: see the protocol
+    at_once: bool = False  # it can answer some requests without waiting for anything: see `AtOnce`
+    together: bool = False  # plain requests of several keys can share a commit: see `Together`
 
 
 class Store(Protocol):
@@ -102,9 +106,9 @@ class Store(Protocol):
         """Call *listener*, from any thread, with the signals for this store's client."""
 
     def be_reachable(self) -> None:
-        """Make sure that signals arrive. Never raises: they are hints.
+        """Make sure that signals arrive from now on. Never raises: they are hints.
 
-        Called once something is held, and before joining.
+        Called once something is held, if the store tells holders. Who waits need not ask for it.
         """
 
     def before_fork(self) -> None:
@@ -118,6 +122,27 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of connections and threads."""
+
+
+class AtOnce(Protocol):
+    """What a store with the trait *at_once* has, for callers that must not wait: event loops."""
+
+    def execute_at_once(self, request: Request[A]) -> A | None:
+        """Answer *request* if that needs no waiting. None: nothing has happened, and `execute` is needed."""
+
+
+class Together(Protocol):
+    """What a store with the trait *together* has, for callers with several plain requests at a time."""
+
+    def may_go_together(self, request: Request[Any]) -> bool:
+        """Tell whether *request* is worth trying together with others. Asks nobody."""
+
+    def try_together(self, requests: Sequence[Request[Any]]) -> list[Any]:
+        """Answer requests that may go together, no two of them about the same key, in one transaction.
+
+        It waits for no row that somebody has locked, and each answer is as durable as one by itself. None in
+        a place: nothing has happened there, and `execute` is needed. A place may also have a `StoreError`.
+        """
 
 
 class GroupingStore(Store, Protocol):

@@ -17,6 +17,7 @@ from holdfast.signal_mask import block_signals
 from holdfast.stores.base import Listener, micros
 
 START = 5.0  # how long a request waits for the listener before it goes on without
+WATCHED = 10.0  # seconds to listen after a look at the feed: the next one comes before
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 15.0  # before connecting again
 
 
@@ -34,6 +35,7 @@ class Signals(ABC):
 
     _listener: Listener | None = None
     instance: str = ""  # who listens
+    hears = False  # what is said to us arrives
 
     def listen(self, listener: Listener) -> None:
         """Deliver signals to *listener* from now on."""
@@ -59,9 +61,24 @@ class Signals(ABC):
             if instance == self.instance:
                 self.deliver(signal)
 
+    def reaches(self, address: str) -> bool:
+        """Tell whether what is said to *address* may arrive. Of others we do not know."""
+        if address.partition("/")[0] != self.instance:
+            return True
+        self.expect(WATCHED)
+        return self.hears
+
     @abstractmethod
     def be_reachable(self) -> None:
         """Make sure that we can be woken, before anybody could want to. Never raises."""
+
+    def expect(self, lasts: float, *, begins: bool = True) -> None:
+        """Be reachable for *lasts* seconds from now at least: somebody of ours waits, or *begins* to wait.
+
+        Most listen once and for all. Who waits already is not held up.
+        """
+        if begins:
+            self.be_reachable()
 
     @abstractmethod
     def after_fork(self, instance: str) -> None:
@@ -88,10 +105,14 @@ class SignalThread(Signals):
 
     def be_reachable(self) -> None:
         """Have the listener running, and listening."""
-        if self._ready.is_set() or self._listener is None or not self._can_listen:
-            return
+        if not self._ready.is_set() and (ready := self._have_thread()):
+            ready.wait(START)
+
+    def _have_thread(self) -> threading.Event | None:
+        """Have the listener running; return what tells that it is listening, if it will."""
+        if self._listener is None or not self._can_listen:
+            return None
         with self._mutex:
-            ready = self._ready
             if self._thread is None:
                 # Known only once it runs: an interrupt in between leaves nobody that could be waited for.
                 thread = threading.Thread(
@@ -100,9 +121,9 @@ class SignalThread(Signals):
                 try:
                     thread.start()
                 except RuntimeError:  # no more threads, or the interpreter is ending
-                    return
+                    return None
                 self._thread = thread
-        ready.wait(START)
+            return self._ready
 
     def after_fork(self, instance: str) -> None:
         """Forget the parent's listener in a forked child."""

@@ -96,23 +96,15 @@ class AsyncClaims(BaseClaims["AsyncAssignment"], AsyncIterator["AsyncAssignment"
     """Work as it comes: see `AsyncInstance.claims`. May be shared by tasks."""
 
     _engine: TaskEngine
-    _reachable = False
 
     async def __anext__(self) -> AsyncAssignment:
         claimant = self._claimant()
         if self._open:
-            await self._be_reachable()
             with suppress(errors.Closed):  # it leaves when its client is closed
                 await self._engine.run(claimant.wait(self._timeout))
         if not claimant.taken:
             raise StopAsyncIteration
         return claimant.taken[0].face
-
-    async def _be_reachable(self) -> None:
-        store = self._engine.store
-        if store.traits.blocking and not self._reachable:
-            await self._engine.in_worker(store.be_reachable)
-        self._reachable = True
 
     async def close(self) -> None:
         """Claim no more, and return what was taken and not yielded yet."""

@@ -117,7 +117,6 @@ class Claims(BaseClaims["Assignment"], Iterator["Assignment"]):
         try:
             claimant.take_ready(1)
             if not claimant.taken:
-                self._engine.store.be_reachable()  # before anybody could want to signal us
                 with suppress(errors.Closed):  # it leaves when its client is closed
                     self._engine.run(claimant.wait(self._timeout))
             if not claimant.taken:

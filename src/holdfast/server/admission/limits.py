@@ -240,6 +240,18 @@ class Budget:
         account.tickets.drop(name)
         account.leases.put(name, self._clock() + ttl)
 
+    def entered(self, principal: Principal, key: str, attempt: str, lasts: float) -> bool:
+        """Count a lease that can be entered by its hand-over. False, and not counted: they have too many.
+
+        Then its caller has to ask for it, and hears why not.
+        """
+        account = self._account(principal)
+        most = self._limits.leases - account.asking - account.waiters
+        if _name(key, attempt) not in account.leases and account.leases.is_full(most, self._clock()):
+            return False
+        self.granted(principal, key, attempt, lasts)
+        return True
+
     def queued(self, principal: Principal, key: str, attempt: str, patience: float) -> None:
         """Count a place in a queue that was given, or refreshed, until it is forgotten."""
         self._account(principal).tickets.put(_name(key, attempt), self._clock() + patience)

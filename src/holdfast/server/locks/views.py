@@ -47,11 +47,13 @@ class LockViews:
         if given["key"] is not None:
             call.require("observe", given["key"])
         exact = given["key"] is not None
-        wanted = Watch(given["key"] or given["prefix"] or "", exact, given["after"], given["limit"])
+        named = given["key"] or given["prefix"] or ""
+        address = self._signals.own(given["address"], call.principal)
+        wanted = Watch(named, exact, given["after"], given["limit"], address)
         if call.wants_stream:
             return self._stream_events(call, wanted)
         feed = await self._feed(call, wanted)
-        return await page(Feed(_seen(call, feed.events), feed.after))
+        return await page(replace(feed, events=_seen(call, feed.events)))
 
     async def _feed(self, call: Call, wanted: Watch) -> Feed:
         """Read a page of events. Where it ends must not tell of keys that the caller may not see."""
@@ -59,7 +61,8 @@ class LockViews:
             return await self._backend.ask(wanted)
         # A page of a prefix ends after so many events of it, so it is cut by places alone instead.
         feed = await self._backend.ask(replace(wanted, key=""))
-        return Feed(tuple(each for each in feed.events if each.key.startswith(wanted.key)), feed.after)
+        seen = tuple(each for each in feed.events if each.key.startswith(wanted.key))
+        return replace(feed, events=seen)
 
     def _stream_events(self, call: Call, wanted: Watch) -> Stream:
         last = call.http.headers.get("last-event-id", "")

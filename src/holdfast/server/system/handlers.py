@@ -65,7 +65,12 @@ class SystemHandlers:
             "answer": "server",
             "version": __version__,
             "instance": self._backend.instance,
-            "store": {"kind": self._backend.kind, "durable": traits.durable, "signals": traits.signals},
+            "store": {
+                "kind": self._backend.kind,
+                "durable": traits.durable,
+                "signals": traits.signals,
+                "tells_watchers": traits.tells_watchers,
+            },
             "authentication": self._access.required,
             "principal": {"name": principal.name, "rights": [str(right) for right in principal.rights]},
             "history": self._settings.history,

@@ -61,7 +61,7 @@ class Metrics:
         self.waiters = gauge("waiters", "Acquires that the server waits for at the moment.")
 
         # What became of it.
-        self.grants = counter("grants", "Answers that granted a lock.")
+        self.grants = counter("grants", "Locks that were granted, by an answer or by a hand-over.")
         self.refusals = counter("refusals", "Acquires that were neither granted nor queued.", "answer")
         self.queued = counter("queued", "Attempts that joined a queue.")
         self.queue_position = histogram("queue_position", "The place at which they joined it.", SIZES)
@@ -172,6 +172,13 @@ class Metrics:
             self.handovers.add()
         if isinstance(request, r.Withdraw):
             self._queued_at.pop(request.attempt, None)
+
+    def entered(self, attempt: str) -> None:
+        """Count a lock that its caller enters by the hand-over."""
+        self.grants.add()
+        since = self._queued_at.pop(attempt, None)
+        if since is not None:
+            self.wait_seconds.observe(self._clock() - since)
 
     def _acquired(self, request: r.Acquire, answer: object) -> None:
         if isinstance(answer, r.Granted):

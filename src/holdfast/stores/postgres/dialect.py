@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -10,10 +11,11 @@ from holdfast import errors
 from holdfast.core import requests as r
 from holdfast.core.cluster import Assigned, Claim, Claimed
 from holdfast.core.events import HistoryLevel
+from holdfast.log import log
 from holdfast.stores.base import instant, micros, place_of
-from holdfast.stores.postgres import failures
+from holdfast.stores.postgres import failures, groups
 from holdfast.stores.postgres.schema import SCHEMA, SQL, named
-from holdfast.stores.postgres.session import CHANNEL, END, notification
+from holdfast.stores.postgres.session import CHANNEL, END, WATCHED, notification
 from holdfast.stores.signals import Signals
 from holdfast.stores.sql.callers import rehearsal
 from holdfast.stores.sql.callers.connections import Caller
@@ -26,6 +28,8 @@ from holdfast.stores.sql.rules.deal import listed, wanted_as
 from holdfast.stores.sql.transactions.session import Batch
 from holdfast.stores.sql.transactions.sessions import PooledSessions
 
+EXPECTED = 60_000_000  # microseconds for which who watched is told of the next event
+
 
 class PostgresDialect(Dialect[PooledSessions]):
     """See the module."""
@@ -33,12 +37,15 @@ class PostgresDialect(Dialect[PooledSessions]):
     database = "postgresql"
     can_unlock = True  # by a savepoint of ours
     hands_over = True
+    groups = True
 
     def __init__(
         self, sessions: PooledSessions, level: HistoryLevel, signals: Signals, server: ServerOptions
     ) -> None:
         super().__init__(sessions, level, signals)
         self._server = server
+        self._tells = server.signals
+        self._may_call = True
 
     def sql(self, name: str) -> str:
         """Return a statement for a caller's connection."""
@@ -70,34 +77,48 @@ class PostgresDialect(Dialect[PooledSessions]):
             return None
         return r.Granted(rows[0][0], rows[0][1] / 1e6 if is_queued else request.ttl)
 
+    def together(
+        self, acquires: Sequence[r.Acquire], releases: Sequence[r.Release]
+    ) -> tuple[dict[str, int], set[str]]:
+        """Take free locks and release others, all in one transaction."""
+        return self.sessions.use(lambda session: groups.together(session, acquires, releases))
+
     def queue(self, request: r.Acquire) -> tuple[r.Queued, bool] | None:
         """Join a queue in one round trip."""
         named = {"key": request.key, "attempt": request.attempt, "owner": request.owner}
         times = {"claim": micros(request.claim), "patience": micros(request.patience)}
         asking = {**named, **times, "now": instant(request.now), **place_of(request.client)}
-        batch: Batch = [
-            ("lock_row", {"key": request.key}),
-            ("join_queue", asking),
-            (END, {}),
-            ("is_waited_for", {"owner": request.owner}),
-            (END, {}),
-        ]
-        _, rows, _, waited_for, _ = self.sessions.use(lambda session: session.send(batch, commits=True))
-        for owner, host, pid, token, granted_at, claimed, expires_at, waiters, now in rows:
+        for row in self._call([("join_queue", asking)])[0]:
+            owner, host, pid, token, granted_at, claimed, expires_at, waiters, now, has_any = row
             holder = r.Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
-            return r.Queued(waiters, holder, (expires_at - now) / 1e6, now / 1e6), bool(waited_for)
+            return r.Queued(waiters, holder, (expires_at - now) / 1e6, now / 1e6), has_any
         return None
 
     def hand_over(self, request: r.Release) -> r.Released | None:
         """Release to the next in one round trip."""
-        key, ours, now = request.key, self.signals.instance, instant(request.now)
+        key, attempt, ours = request.key, request.attempt, self.signals.instance
         batch: Batch = [
-            ("lock_row", {"key": key}),
-            ("hand_over", {"key": key, "attempt": request.attempt, "token": request.token, "now": now}),
+            (
+                "hand_over",
+                {"key": key, "attempt": attempt, "token": request.token, "now": instant(request.now)},
+            ),
             (END, {}),
-            ("notify_winner", {"key": key, "instance": ours, "channel": CHANNEL}),
+            ("notify_winner", {"key": key, "attempt": attempt, "instance": ours, "channel": CHANNEL}),
         ]
-        return self._handed(key, self.sessions.use(lambda session: session.send(batch, commits=True))[1])
+        return self._handed(key, self._call(batch)[0])
+
+    def _call(self, batch: Batch) -> list[list[Row]]:
+        """Run statements that call our functions. Who may not call them has the rules.
+
+        The tables may have been made by somebody who has not granted them yet.
+        """
+        if self._may_call:
+            try:
+                return self.sessions.use(lambda session: session.send(batch, commits=True))
+            except (errors.StoreMisconfigured, errors.SchemaMismatch) as error:
+                self._may_call = False
+                log().warning("going on without holdfast's functions, which is slower: %s", error)
+        return [[]]
 
     def claim(self, request: Claim) -> tuple[Claimed, list[str]] | None:
         """Claim in one round trip, and in a second one ask when there is more."""
@@ -136,6 +157,18 @@ class PostgresDialect(Dialect[PooledSessions]):
         if request.now is None:
             self.sessions.use(lambda session: SCHEMA.keep_weeks(session, self._server, now, forget_before))
 
+    def expect_events(self, address: str) -> bool:
+        """Have *address* notified of the next event, if that may arrive."""
+        if not self._tells or not self.signals.reaches(address):
+            return False
+        try:
+            self.sessions.fetch("expect_events", key=WATCHED, attempt=address, lasts=EXPECTED, now=None)
+        except (errors.StoreUnavailable, errors.OutcomeUnknown):
+            return False
+        except errors.StoreError:  # whoever only looks may not be allowed to
+            self._tells = False
+        return self._tells
+
     # Requests inside a caller's transaction.
 
     def explain(self, request: r.Fence, caller: Caller) -> r.NotHeld | None:
@@ -167,4 +200,6 @@ class PostgresDialect(Dialect[PooledSessions]):
     def signal_within(self, caller: Caller, instance: str, signal: r.Signal) -> None:
         """Wake a client when the caller commits."""
         if instance:
-            caller.execute(SQL["notify_within"], notification(instance, signal))
+            said = notification(instance, signal)
+            # Not the token: how durable the commit is, is up to them.
+            caller.execute(SQL["notify_within"], {"channel": said["channel"], "payload": said["hint"]})

@@ -41,6 +41,7 @@ _MEANINGS: dict[type[errors.StoreError], dict[str, str]] = {
     errors.SchemaMismatch: {
         "42P01": "holdfast's tables are missing; run: holdfast schema apply URL",
         "3F000": "the schema is missing; run: holdfast schema apply URL",
+        "42883": "holdfast's functions are missing; run: holdfast schema apply URL",
         "42703": "a column is missing: the tables are of another version",
     },
     errors.StoreCorrupt: {

@@ -19,7 +19,15 @@ PACKAGE = "holdfast.stores.postgres"
 SQL = Statements(SHARED, PACKAGE)
 PUBLIC = "public"  # where the tables are, unless somebody says otherwise
 
-_TABLE = re.compile(r"\bholdfast_(?=" + "|".join(schema.TABLES) + ")")
+# What a client may have to call, with the types that tell it from others of that name.
+FUNCTIONS = {
+    "join": "text, text, text, text, text, bigint, bigint, bigint, bigint",
+    "hand_over": "text, text, bigint, bigint",
+}
+
+_NAME = re.compile(
+    r"\bholdfast_(?=" + "|".join((*schema.TABLES, *(f"{each}\\(" for each in FUNCTIONS))) + ")"
+)
 _LOCK = 7_205_759_403_792_794  # of those who apply the schema at the same moment; any number
 _PATIENCE = "7s"  # less than a statement may take
 # The default storage may have been changed to one that cannot lock rows as ours must be.
@@ -30,8 +38,8 @@ _APPLYING = (
 
 
 def named(text: str, server: ServerOptions) -> str:
-    """Return a statement with the names that the tables have here."""
-    return _TABLE.sub(f"{_where(server)}{server.prefix}", text)
+    """Return a statement with the names that tables and functions have here."""
+    return _NAME.sub(f"{_where(server)}{server.prefix}", text)
 
 
 class PostgresSchema(Schema[PostgresSession]):
@@ -89,7 +97,16 @@ class PostgresSchema(Schema[PostgresSession]):
             for verbs in dict.fromkeys(rights.values()):
                 tables = [self.table(server, table) for table, each in rights.items() if each == verbs]
                 granted.append(f"GRANT {verbs} ON {', '.join(tables)} TO {to}")
+        granted.append(f"GRANT EXECUTE ON FUNCTION {', '.join(self._functions(server))} TO {to}")
         return granted
+
+    def _functions(self, server: ServerOptions) -> list[str]:
+        return [f"{self.table(server, name)}({types})" for name, types in FUNCTIONS.items()]
+
+    def drop(self, session: PostgresSession, server: ServerOptions) -> int:
+        """Drop the functions as well. What they are about may be missing already."""
+        session.script("; ".join(f"DROP FUNCTION IF EXISTS {each}" for each in self._functions(server)))
+        return super().drop(session, server)
 
     def grant(self, session: PostgresSession, server: ServerOptions, role: str, *, serving: bool) -> None:
         """Grant it, in one transaction."""

@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import psycopg
 from psycopg import pq
 
 from holdfast import errors
-from holdfast.core.requests import Signal
+from holdfast.core.data import replace
+from holdfast.core.requests import WATCHERS, Signal
 from holdfast.stores.postgres import failures, variables
 from holdfast.stores.signals import as_text
 from holdfast.stores.sql.rules.columns import Row
@@ -29,10 +29,12 @@ Value = Callable[[bytes], Any]
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
+_SYNC, _OK = pq.ExecStatus.PIPELINE_SYNC, pq.ConnStatus.OK
 _INTEGERS = (20, 21, 23)  # OIDs of bigint, smallint, integer
 _BOOLEAN = 16
 
 CHANNEL = "holdfast_"  # and the instance
+WATCHED = "\n"  # in the place of a key that no lock has: addresses of those who watch
 LONGEST_CHANNEL = 63
 END = "end"  # of an implicit transaction: see send
 PIN = "pin"
@@ -65,18 +67,24 @@ class Statement:
 
     def rows(self, result: Any) -> list[Row]:
         """Return a result as Python has it."""
-        if not result.nfields:
+        if not result.ntuples:
             return []
         if self.columns is None:
             self.columns = [_from_wire(result.ftype(n)) for n in range(result.nfields)]
-        get = result.get_value
+        get, columns = result.get_value, self.columns
         return [
             tuple(
-                None if (value := get(row, n)) is None else convert(value)
-                for n, convert in enumerate(self.columns)
+                [
+                    None if (value := get(row, n)) is None else convert(value)
+                    for n, convert in enumerate(columns)
+                ]
             )
             for row in range(result.ntuples)
         ]
+
+
+# What can be sent: a statement with its values, one to prepare, a script; None: see `_request`.
+_Sent = tuple[Statement, list[bytes | None]] | Statement | bytes | None
 
 
 class PostgresSession:
@@ -108,7 +116,8 @@ class PostgresSession:
         self._was_blocking = not self._pg.nonblocking
         self._pg.nonblocking = 1
         self._poll = select.poll()
-        self._poll.register(self._pg.socket, select.POLLIN)
+        self._events = select.POLLIN
+        self._poll.register(self._pg.socket, self._events)
         self._warned: str | None = None
         self._handler = self._pg.notice_handler
         self._pg.notice_handler = self._notice
@@ -143,6 +152,8 @@ class PostgresSession:
 
         Those before `END` are a transaction of their own without begin and commit.
         """
+        if commits and len(batch) == 1 and not self.shared:
+            return [self.fetch(*batch[0])]
         must = len(batch)
         for place, (name, _) in enumerate(batch, 1):
             if name in ("commit", END):
@@ -192,7 +203,9 @@ class PostgresSession:
         return full, places
 
     def signalling(self, instance: str, signal: Signal, /) -> Batch:
-        """Return the statement that wakes a client."""
+        """Return the statement that wakes a client, or all who watch."""
+        if instance == WATCHERS:
+            return [("notify_watchers", {"key": WATCHED, "channel": CHANNEL})]
         return [("notify", notification(instance, signal))] if instance else []
 
     def script(self, text: str) -> list[tuple[bytes | None, ...]]:
@@ -213,7 +226,9 @@ class PostgresSession:
     def is_alive(self) -> bool:
         """Tell whether the connection is still there: nothing to read, or only notices."""
         try:
-            self._poll.modify(self._pg.socket, select.POLLIN)
+            if self._events != select.POLLIN:
+                self._poll.modify(self._pg.socket, select.POLLIN)
+                self._events = select.POLLIN
             while self._poll.poll(0):  # a server that ends says why before it closes
                 self._pg.consume_input()
             return (
@@ -239,51 +254,35 @@ class PostgresSession:
     # One round trip.
 
     def _prepare_all(self, statements: list[Statement]) -> None:
-        send = self._pg.send_prepare
-        self._request([partial(send, each.name, each.text) for each in statements], unknown=False)
+        self._request(statements, unknown=False)
         self._prepared.update(statement.name for statement in statements)
 
-    def _trip(self, todo: list[Any], *, unknown: bool, must: int | None = None) -> list[Any]:
+    def _trip(self, todo: Sequence[_Sent], *, unknown: bool, must: int | None = None) -> list[Any]:
         """Send statements, and return their results in order. The first *must* have to succeed."""
         self._warned = None
-        results = self._request([self._sending(each) for each in todo], unknown=unknown, must=must)
+        results = self._request(todo, unknown=unknown, must=must)
         if self._warned is not None and unknown:
             # A synchronous commit whose wait was cancelled answers with success and only a warning.
             raise errors.OutcomeUnknown(f"PostgreSQL: {self._warned}")
         return results
 
-    def _sending(self, each: Any) -> Callable[[], None] | None:
-        if each is None:
-            return None
-        if isinstance(each, bytes):
-            return lambda: self._pg.send_query(each)
-        statement, values = each
-        if not self.shared:
-            return lambda: self._pg.send_query_prepared(statement.name, values)
-        return lambda: self._pg.send_query_params(statement.text, values)
-
-    def _request(
-        self, sends: list[Callable[[], None] | None], *, unknown: bool, must: int | None = None
-    ) -> list[Any]:
+    def _request(self, todo: Sequence[_Sent], *, unknown: bool, must: int | None = None) -> list[Any]:
         """Send everything, then wait for everything. A failure that is not the server's ends the line.
 
-        None among the *sends* ends an implicit transaction; its place among the results is None as well.
+        None ends an implicit transaction; its place among the results is None as well.
         """
         pg = self._pg
-        piped = len(sends) > 1
+        piped = len(todo) > 1
         sent = False
         try:
             if piped:
                 pg.enter_pipeline_mode()
-            for send in sends:
-                if send is None:
-                    pg.pipeline_sync()
-                else:
-                    send()
+            for each in todo:
+                self._send(each)
                 sent = True
             if piped:
                 pg.pipeline_sync()
-            results = self._receive(sends.count(None) + 1 if piped else 0)
+            results = self._receive(todo.count(None) + 1 if piped else 0)
             if piped:
                 pg.exit_pipeline_mode()
         except psycopg.Error as error:
@@ -297,36 +296,53 @@ class PostgresSession:
                 raise self._failure(result, unknown=unknown)
         return results
 
+    def _send(self, each: _Sent) -> None:
+        """Send a statement with its values, the end of an implicit transaction, or what to prepare or run."""
+        if type(each) is tuple:
+            statement, values = each
+            if self.shared:
+                self._pg.send_query_params(statement.text, values)
+            else:
+                self._pg.send_query_prepared(statement.name, values)
+        elif each is None:
+            self._pg.pipeline_sync()
+        elif isinstance(each, Statement):
+            self._pg.send_prepare(each.name, each.text)
+        elif isinstance(each, bytes):
+            self._pg.send_query(each)
+
     def _receive(self, syncs: int) -> list[Any]:
         """Return one result for each statement, when all are there: when the last of *syncs* has come."""
         pg = self._pg
+        is_busy, get_result = pg.is_busy, pg.get_result
         deadline = time.monotonic() + self._timeout
         results: list[Any] = []
+        while pg.flush():
+            self._poll_until(deadline, select.POLLIN | select.POLLOUT)
+            pg.consume_input()
         while True:
-            if pg.flush():
-                self._poll_until(deadline, select.POLLIN | select.POLLOUT)
-                pg.consume_input()
-                continue
-            while not pg.is_busy():
-                result = pg.get_result()
+            self._poll_until(deadline, select.POLLIN)
+            pg.consume_input()
+            while not is_busy():
+                result = get_result()
                 if result is None:
                     if not syncs:
                         return results
                     continue  # the end of one statement's results
-                if result.status == pq.ExecStatus.PIPELINE_SYNC:
+                if result.status == _SYNC:
                     syncs -= 1
                     if not syncs:
                         return results
                     results.append(None)
                     continue
-                if pg.status != pq.ConnStatus.OK:
+                if pg.status != _OK:
                     raise psycopg.OperationalError(_message(result) or "the server has closed it")
                 results.append(result)
-            self._poll_until(deadline, select.POLLIN)
-            pg.consume_input()
 
     def _poll_until(self, deadline: float, events: int) -> None:
-        self._poll.modify(self._pg.socket, events)
+        if events != self._events:
+            self._poll.modify(self._pg.socket, events)
+            self._events = events
         left = deadline - time.monotonic()
         if left <= 0 or not self._poll.poll(left * 1000):
             raise psycopg.OperationalError(f"no answer within {self._timeout:g} s")
@@ -362,8 +378,9 @@ def channel_of(instance: str) -> str:
 
 
 def notification(instance: str, signal: Signal) -> dict[str, str]:
-    """Return a signal as a notification: its channel, and what it says."""
-    return {"channel": channel_of(instance), "payload": as_text(signal)}
+    """Return a signal as a notification: its channel, and what it says; and that without a token."""
+    hint = replace(signal, expires_in=0.0, token=0, at=0.0) if signal.token else signal
+    return {"channel": channel_of(instance), "payload": as_text(signal), "hint": as_text(hint)}
 
 
 class NotPrepared(errors.StoreUnavailable):
@@ -381,11 +398,13 @@ def _message(result: Any) -> str:
 
 
 def _to_wire(value: Any, codec: str) -> bytes | None:
+    if type(value) is str:
+        return value.encode(codec)
     if value is None:
         return None
     if value is True or value is False:
         return b"t" if value else b"f"
-    return str(value).encode(codec)
+    return str(value).encode()
 
 
 def _from_wire(oid: int) -> Value:

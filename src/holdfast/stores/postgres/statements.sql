@@ -7,6 +7,10 @@
 -- Everything runs at READ COMMITTED.
 --
 -- :clock = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+-- :each_clock = coalesce(k.now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+--
+-- A commit that waits for a standby may give that up, with a warning that comes too late for what is sent along with it.
+-- :unwatched = current_setting('synchronous_standby_names') = ''
 
 -- name: acquire
 -- The fast path: a row when granted, in one statement. It takes only a lock that is free with nobody waiting. No row:
@@ -46,7 +50,7 @@ RETURNING token, expires_at - :clock;
 -- The fast path: a row when the only hold was released and nobody waits. No row: the slow path. It need not reach the
 -- disk at once: to lose it in a crash only delays the next holder, until the lease's end.
 UPDATE holdfast_locks
-   SET owner = NULL, attempt = NULL, last_attempt = attempt,
+   SET owner = NULL, attempt = NULL, last_attempt = attempt, claimed = 1,
        expires_at = :clock
  WHERE lock_key = :key AND attempt = :attempt AND token = :token
    AND waiters = 0
@@ -55,67 +59,87 @@ UPDATE holdfast_locks
    AND set_config('synchronous_commit', 'off', true) IS NOT NULL
 RETURNING token;
 
+-- name: acquire_many
+-- The fast path for many keys, each once: a row for each that was granted. It waits for no row lock: what somebody is at,
+-- or fences, is left to the ordinary way, and holds up nobody here. xmin tells of a row that was changed after we began:
+-- an attempt may have been ended by that. New rows are made in the order of their keys: two who make the same ones would
+-- wait for each other. The clock is read after such a wait.
+WITH k AS MATERIALIZED (
+    SELECT k.key COLLATE "C" AS key, k.attempt COLLATE "C" AS attempt, k.owner, k.ttl, k.instance, k.host, k.pid, k.now,
+           :each_clock AS at,
+           (SELECT xmin FROM holdfast_locks WHERE lock_key = k.key COLLATE "C") AS known,
+           (SELECT max(until_at) FROM holdfast_ended
+             WHERE lock_key = k.key COLLATE "C" AND attempt = k.attempt COLLATE "C") AS ended
+      FROM json_to_recordset(:acquires::json) AS k(key text, attempt text, owner text, ttl bigint, instance text, host text,
+                                                   pid bigint, now bigint)),
+free AS MATERIALIZED (
+    SELECT k.*
+      FROM k, LATERAL (SELECT xmin AS version FROM holdfast_locks
+                        WHERE lock_key = k.key AND owner IS NULL AND waiters = 0 AND notes IS NULL
+                          AND last_attempt IS DISTINCT FROM k.attempt
+                          FOR UPDATE SKIP LOCKED) AS l
+     WHERE k.known IS NOT NULL AND l.version = k.known AND coalesce(k.ended, 0) <= k.at),
+old AS (
+    UPDATE holdfast_locks AS l
+       SET token = greatest(l.token + 1, (SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1 AND l.token = 0), free.at),
+           owner = free.owner, attempt = free.attempt, claimed = 1, granted_at = free.at, expires_at = free.at + free.ttl,
+           instance = free.instance, host = free.host, pid = free.pid
+      FROM free WHERE l.lock_key = free.key AND l.lock_key = ANY (ARRAY (SELECT key FROM free))
+    RETURNING l.lock_key, l.token),
+new AS (
+    INSERT INTO holdfast_locks AS l (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
+    SELECT k.key, greatest((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), :each_clock),
+           k.owner, k.attempt, :each_clock, :each_clock + k.ttl, k.instance, k.host, k.pid
+      FROM k WHERE k.known IS NULL AND coalesce(k.ended, 0) <= k.at
+     ORDER BY k.key
+        ON CONFLICT (lock_key) DO NOTHING
+    RETURNING l.lock_key, l.token)
+SELECT lock_key, token FROM old UNION ALL SELECT lock_key, token FROM new;
+
+-- name: release_many
+-- The fast path for many keys, each once: a row for each that was released. It waits for no row lock either. Only if
+-- nothing else is in the same transaction may that reach the disk later (:lazily): a grant must not.
+WITH k AS MATERIALIZED (
+    SELECT k.key COLLATE "C" AS key, k.attempt COLLATE "C" AS attempt, k.token,
+           :each_clock AS now
+      FROM json_to_recordset(:releases::json) AS k(key text, attempt text, token bigint, now bigint)),
+held AS MATERIALIZED (
+    SELECT k.*
+      FROM k, LATERAL (SELECT FROM holdfast_locks
+                        WHERE lock_key = k.key AND attempt = k.attempt AND token = k.token AND waiters = 0
+                          AND expires_at > k.now AND notes IS NULL
+                          FOR NO KEY UPDATE SKIP LOCKED) AS l)
+UPDATE holdfast_locks AS l
+   SET owner = NULL, attempt = NULL, last_attempt = l.attempt, expires_at = held.now
+  FROM held WHERE l.lock_key = held.key AND l.lock_key = ANY (ARRAY (SELECT key FROM held))
+   AND (NOT :lazily::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL)
+RETURNING l.lock_key;
+
 -- name: join_queue
--- The fast path of joining a queue, behind lock_row in one transaction and one round trip: a row with the place and the
--- holder. Only where there is nothing to settle: a plain lease and the head of the queue are alive. No row: the slow
--- path. It need not reach the disk at once: to lose it in a crash costs the place in the queue. is_waited_for comes
--- behind its commit: two who join each other's queues at once would not see each other before.
-WITH l AS (
-    UPDATE holdfast_locks
-       SET waiters = waiters + 1, next_ticket = next_ticket + 1
-     WHERE lock_key = :key AND owner <> :owner AND holds = 0 AND attempt IS NOT NULL AND notes IS NULL
-       AND expires_at > :clock AND last_attempt IS DISTINCT FROM :attempt
-       AND set_config('synchronous_commit', 'off', true) IS NOT NULL
-       AND NOT EXISTS (SELECT FROM holdfast_ended WHERE lock_key = :key AND attempt = :attempt
-                          AND until_at > :clock)
-       AND NOT EXISTS (SELECT FROM holdfast_tickets WHERE lock_key = :key AND attempt = :attempt)
-       AND coalesce((SELECT expires_at FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 1)
-                    > :clock, true)
-    RETURNING owner, host, pid, token, granted_at, claimed, expires_at, waiters, next_ticket - 1 AS number,
-              :clock AS now),
-t AS (
-    INSERT INTO holdfast_tickets (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at)
-    SELECT :key, l.number, :attempt, :owner, :instance::text, :host::text, :pid::bigint, :claim::bigint,
-           l.now, l.now + :patience::bigint FROM l)
-SELECT owner, host, pid, token, granted_at, claimed, expires_at, waiters, now FROM l;
+-- The fast path of joining a queue: a row with the place and the holder, and whether the owner holds anything at all: who
+-- does not cannot have closed a circle. Only where there is nothing to settle: a plain lease and the head of the queue are
+-- alive. No row: the slow path. Not durable: to lose it in a crash costs the place in the queue.
+SELECT holder, its_host, its_pid, its_token, since, is_claimed, until_at, place, at, has_any
+  FROM holdfast_join(:key, :attempt, :owner, :instance, :host, :pid, :claim, :patience, :now);
 
 -- name: hand_over
--- The fast path of a release with somebody waiting, behind lock_row in one transaction: a row with the winner. Only where
--- there is nothing else to settle or to tell: one hold, both heads of the queue alive, the first on plain terms, no
+-- The fast path of a release with somebody waiting: a row with the winner, who enters by it. So it reaches the disk. Only
+-- where there is nothing else to settle or to tell: one hold, both heads of the queue alive, the first on plain terms, no
 -- fence. No row: the slow path.
-WITH h AS (
-    SELECT number, attempt, owner, instance, host, pid, claim, expires_at, terms
-      FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 2),
-one AS (SELECT * FROM h ORDER BY number LIMIT 1),
-two AS (SELECT * FROM h ORDER BY number OFFSET 1),
-free AS (SELECT 1 FROM holdfast_locks WHERE lock_key = :key FOR UPDATE SKIP LOCKED),
-l AS (
-    UPDATE holdfast_locks AS l
-       SET token = greatest(l.token + 1, :clock),
-           owner = one.owner, attempt = one.attempt, claimed = 0, last_attempt = :attempt,
-           granted_at = :clock,
-           expires_at = :clock + one.claim,
-           instance = one.instance, host = one.host, pid = one.pid, waiters = l.waiters - 1
-      FROM one
-     WHERE l.lock_key = :key AND l.attempt = :attempt AND l.token = :token AND l.holds = 0
-       AND l.notes IS NULL AND one.terms IS NULL
-       AND l.expires_at > :clock
-       AND one.expires_at > :clock
-       AND NOT EXISTS (SELECT FROM two WHERE two.expires_at <= :clock
-                          OR two.claim > one.claim)
-       AND EXISTS (SELECT FROM free)
-       AND set_config('synchronous_commit', 'off', true) IS NOT NULL
-    RETURNING one.number, l.owner, l.instance, l.attempt),
-t AS (
-    DELETE FROM holdfast_tickets AS t USING l WHERE t.lock_key = :key AND t.number = l.number)
-SELECT owner, instance, attempt FROM l;
+SELECT winner, its_instance, its_attempt, its_token, at, lasts
+  FROM holdfast_hand_over(:key, :attempt, :token, :now);
 
 -- name: notify_winner
--- Behind the commit of hand_over, in the same round trip: tell whoever was handed the lock, unless it is us.
+-- After the commit of hand_over, in the same round trip: tell whoever was handed the lock, unless it is us. By itself and
+-- lazily: a notification locks all others out until its commit. Who released last tells that it is our hand-over. The
+-- winner enters by the token. If there are standbys that have to confirm, it is not told, and asks.
 SELECT pg_notify(left(:channel || split_part(instance, '/', 1), 63),
-                 concat_ws(chr(10), 'granted', lock_key, attempt, '0', split_part(instance, '/', 2)))
+                 concat_ws(chr(10), CASE WHEN :unwatched THEN concat_ws(' ', 'granted', token, granted_at) ELSE 'granted' END,
+                           lock_key, attempt, CASE WHEN :unwatched THEN (expires_at - granted_at) / 1e6 ELSE 0 END,
+                           split_part(instance, '/', 2)))
   FROM holdfast_locks
- WHERE lock_key = :key AND claimed = 0 AND attempt IS NOT NULL AND split_part(instance, '/', 1) NOT IN (:instance, '')
+ WHERE lock_key = :key AND claimed = 0 AND last_attempt = :attempt AND attempt IS NOT NULL
+   AND split_part(instance, '/', 1) NOT IN (:instance, '')
    AND set_config('synchronous_commit', 'off', true) IS NOT NULL;
 
 -- name: begin
@@ -126,12 +150,34 @@ SET LOCAL synchronous_commit = off;
 
 -- name: notify
 -- A transaction of its own, which nobody needs on the disk: waiting for that would only delay who is to be woken.
-SELECT pg_notify(:channel, :payload) WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL;
+-- :hint is the same without a token.
+SELECT pg_notify(:channel, CASE WHEN :unwatched THEN :payload ELSE :hint END)
+ WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL;
 
 -- name: notify_within
 -- In a caller's transaction, with its commit, which stays as durable as it is. Not where there may be a second phase:
 -- PREPARE TRANSACTION would fail.
 SELECT pg_notify(:channel, :payload) WHERE current_setting('max_prepared_transactions') = '0';
+
+-- name: expect_events
+-- Who watches leaves its address here before it looks. It need not be on the disk. One that is there for long enough is
+-- left as it is: if it was taken just now, this waits for that to end, and leaves it again.
+INSERT INTO holdfast_ended AS e (lock_key, attempt, why, until_at)
+SELECT :key::text, :attempt::text, 'watches', :clock + :lasts::bigint
+ WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL
+    ON CONFLICT (lock_key, attempt) DO UPDATE SET until_at = excluded.until_at
+ WHERE e.until_at < excluded.until_at - :lasts::bigint / 2;
+
+-- name: notify_watchers
+-- After the commit of an event: take the addresses of those who are to be told of the next one, and tell them. What
+-- somebody else takes at this moment is skipped: whom they tell will find our event, too.
+WITH told AS (DELETE FROM holdfast_ended
+               WHERE ctid = ANY (ARRAY (SELECT ctid FROM holdfast_ended WHERE lock_key = :key
+                                           FOR UPDATE SKIP LOCKED))
+           RETURNING attempt)
+SELECT pg_notify(left(:channel || split_part(attempt, '/', 1), 63),
+                 concat_ws(chr(10), 'events', '', '', '0', split_part(attempt, '/', 2)))
+  FROM told WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL;
 
 -- name: lock_row
 -- Every slow path begins with this. NO KEY: a fence of the holder may go on.
@@ -224,6 +270,34 @@ UPDATE holdfast_locks AS l
  WHERE l.lock_key = due.lock_key
    AND l.expires_at > :clock
 RETURNING due.place;
+
+-- name: read_leases
+-- Of a batch of leases: the place of each that has a hold, alive or not, its end, and whether it is in the table of holds.
+SELECT a.place, coalesce(h.expires_at, l.expires_at), h.expires_at IS NOT NULL
+  FROM json_to_recordset(:leases::json) AS a(place integer, key text, attempt text, token bigint)
+ CROSS JOIN LATERAL (SELECT lock_key, attempt, token, expires_at
+                       FROM holdfast_locks WHERE lock_key = a.key COLLATE "C" OFFSET 0) AS l
+  LEFT JOIN LATERAL (SELECT expires_at FROM holdfast_holds
+                      WHERE lock_key = a.key COLLATE "C" AND attempt = a.attempt COLLATE "C" AND token = a.token
+                     OFFSET 0) AS h ON true
+ WHERE h.expires_at IS NOT NULL OR (l.attempt = a.attempt COLLATE "C" AND l.token = a.token);
+
+-- name: renew_holds
+UPDATE holdfast_holds AS h
+   SET expires_at = a."end", claimed = 1
+  FROM json_to_recordset(:leases::json) AS a(key text, attempt text, "end" bigint)
+ WHERE h.lock_key = a.key COLLATE "C" AND h.attempt = a.attempt COLLATE "C";
+
+-- name: renew_locks
+-- After renew_holds. The row says whether the lease that was granted first is claimed.
+UPDATE holdfast_locks AS l
+   SET expires_at = greatest(l.expires_at, a."end"),
+       claimed = CASE WHEN l.claimed = 1 THEN 1 ELSE
+           (SELECT max(h.claimed) FROM holdfast_holds AS h
+             WHERE h.lock_key = l.lock_key
+               AND h.token = (SELECT min(f.token) FROM holdfast_holds AS f WHERE f.lock_key = l.lock_key)) END
+  FROM json_to_recordset(:leases::json) AS a(key text, "end" bigint)
+ WHERE l.lock_key = a.key COLLATE "C";
 
 -- name: waited_for
 -- Locks and the tickets at their heads: what has to be settled, and what their waiters want to know.

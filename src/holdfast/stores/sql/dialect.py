@@ -5,6 +5,7 @@ Each fast path takes only the case in which there is nothing to settle, and does
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,7 +23,8 @@ from holdfast.stores.sql.callers.rehearsal import Foreseen
 from holdfast.stores.sql.rules import decisions
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.rules.lock import LockRow
-from holdfast.stores.sql.rules.runner import json_lists
+from holdfast.stores.sql.rules.renewals import Changes
+from holdfast.stores.sql.rules.runner import Deals, json_lists
 from holdfast.stores.sql.transactions.session import RowLocked
 from holdfast.stores.sql.transactions.sessions import Sessions
 
@@ -55,6 +57,7 @@ class Dialect(ABC, Generic[S]):
     can_unlock = False  # what was locked can be unlocked before the transaction ends
     savepoints_may_commit = False  # the end of a savepoint may commit what was done in it
     hands_over = False  # has a fast path for it
+    groups = False  # can take and release many locks in one transaction that waits for nobody: see together
 
     def __init__(self, sessions: S, level: HistoryLevel, signals: Signals) -> None:
         self.sessions = sessions
@@ -97,7 +100,7 @@ class Dialect(ABC, Generic[S]):
         for owner, instance, attempt, *grant in winners:
             token, at, lasts = grant or (0, 0, 0)
             handed = r.Signal("granted", key, attempt, lasts / 1e6, token=token, at=at / 1e6)
-            self.signals.tell([r.addressed(instance, handed)])
+            self.sessions.tell([r.addressed(instance, handed)])
             return r.Released(0, owner)
         return None
 
@@ -107,6 +110,17 @@ class Dialect(ABC, Generic[S]):
 
     # Many at once.
 
+    def together(
+        self, acquires: Sequence[r.Acquire], releases: Sequence[r.Release]
+    ) -> tuple[dict[str, int], set[str]]:
+        """Do for many keys what `acquire` and `release` do for one, in one transaction.
+
+        No key is there twice. Return the tokens of the locks that were taken, and the keys that were
+        released; for all others the rules are needed. It waits for no row that somebody has locked, and is
+        durable if a lock was taken.
+        """
+        return {}, set()
+
     def renew(self, leases: Sequence[r.RenewLease], now: float | None) -> set[int]:
         """Renew leases on plain terms; return the places of those that were renewed."""
         items = [
@@ -114,6 +128,11 @@ class Dialect(ABC, Generic[S]):
             for each in leases
         ]
         return self._in_batches("renew", "leases", items, now)
+
+    def write_renewed(self, run: Deals, holds: Changes, locks: Changes) -> None:
+        """Write the new ends of holds in their table, and bring the rows of their locks up to them."""
+        run.later("renew_holds", leases=json.dumps(holds))
+        run.later("renew_locks", leases=json.dumps(locks))
 
     def refresh(self, tickets: Sequence[r.RefreshTicket], now: float | None) -> set[int]:
         """Refresh tickets; return the places of those that are there."""
@@ -138,6 +157,10 @@ class Dialect(ABC, Generic[S]):
 
     def tidy_up(self, request: r.Sweep, now: int, forget_before: int) -> None:
         """Do what else this database needs now and then."""
+
+    def expect_events(self, address: str) -> bool:
+        """Have *address* told of the next event that is committed, once; False if that cannot be."""
+        return False
 
     # Requests inside a caller's transaction: see `callers.within`.
 

@@ -105,11 +105,18 @@ class Database:
     """A connection that waits for its turn, and raises only `StoreError`. Not for two threads at once."""
 
     def __init__(
-        self, path: Path, *, synchronous: str, busy_timeout: float, file: SameFile | None = None
+        self,
+        path: Path,
+        *,
+        synchronous: str,
+        busy_timeout: float,
+        file: SameFile | None = None,
+        checkpoint: int = CHECKPOINT,
     ) -> None:
         self.path = path
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
+        self._checkpoint = checkpoint
         self._connection: sqlite3.Connection | None = None
         self.file = file or SameFile(path)
         self._beside: Beside = []
@@ -160,6 +167,19 @@ class Database:
             self.check()
         return rows
 
+    def try_fetch(self, statement: str, parameters: dict[str, Any]) -> list[Row] | None:
+        """Run one statement by itself; None if it would have to wait, or we are not connected."""
+        if self._connection is None or self.file.refusal:
+            return None
+        try:
+            rows = self._connection.execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            if is_busy(error):
+                return None
+            raise self.translate(error) from error
+        self.check()
+        return rows
+
     def read(self, work: Callable[[Transaction], T]) -> T:
         """Have *work* read everything as of one moment. In the write-ahead log that waits for no writer."""
         result = self.in_turn(lambda: self._read(work))
@@ -208,7 +228,7 @@ class Database:
         else:
             self.file.look()
 
-    def at_once(self, work: Callable[[], T]) -> T:
+    def as_one(self, work: Callable[[], T]) -> T:
         """Do *work* in one transaction, however many it has. If it fails, all of it is undone."""
 
         def whole(_: Transaction) -> T:
@@ -333,7 +353,7 @@ class Database:
         connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")  # of a new file; ignored in an old one
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {self._checkpoint}")
         version = self._version(connection)
         if version == VERSION:
             return

@@ -11,12 +11,14 @@ from holdfast import errors
 from holdfast.core import requests as r
 from holdfast.core.cluster import Claim, Claimed
 from holdfast.core.events import HistoryLevel
-from holdfast.stores.base import instant, micros
+from holdfast.stores.base import instant, micros, place_of
 from holdfast.stores.sql.callers import rehearsal
 from holdfast.stores.sql.callers.connections import Caller
 from holdfast.stores.sql.callers.rehearsal import Foreseen
 from holdfast.stores.sql.dialect import Dialect, asked
-from holdfast.stores.sql.rules.runner import Fetch
+from holdfast.stores.sql.rules.columns import Row
+from holdfast.stores.sql.rules.renewals import Changes
+from holdfast.stores.sql.rules.runner import Deals, Fetch
 from holdfast.stores.sqlite import claims, glance
 from holdfast.stores.sqlite.database import SQL, Transaction
 from holdfast.stores.sqlite.sessions import FileSessions
@@ -29,6 +31,7 @@ class SQLiteDialect(Dialect[FileSessions]):
     signals: Doorbells
     database = "sqlite"
     savepoints_may_commit = True  # if no BEGIN came before them, as with SQLAlchemy
+    hands_over = True
 
     def __init__(self, sessions: FileSessions, level: HistoryLevel, signals: Doorbells) -> None:
         super().__init__(sessions, level, signals)
@@ -51,6 +54,38 @@ class SQLiteDialect(Dialect[FileSessions]):
         rows = self._database.fetch(SQL["acquire"], asked(request))
         return r.Granted(rows[0][0], rows[0][1] / 1e6) if rows else None
 
+    def queue(self, request: r.Acquire) -> tuple[r.Queued, bool] | None:
+        """Join a queue by two statements."""
+        named = {"key": request.key, "attempt": request.attempt, "owner": request.owner}
+
+        def join(run: Transaction) -> tuple[r.Queued, bool] | None:
+            for row in run("join_queue", now=instant(request.now), **named):
+                now, number, waiters, owner, host, pid, token, granted_at, claimed, end, is_waited_for = row
+                times = {"queued_at": now, "expires_at": now + micros(request.patience)}
+                terms = {"claim": micros(request.claim), "terms": None}
+                run("queue", number=number, **named, **times, **terms, **place_of(request.client))
+                holder = r.Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
+                return r.Queued(waiters, holder, (end - now) / 1e6, now / 1e6), bool(is_waited_for)
+            return None
+
+        return self.sessions.transact(join)
+
+    def hand_over(self, request: r.Release) -> r.Released | None:
+        """Release to the next by three statements."""
+        key = request.key
+        ours = {"key": key, "attempt": request.attempt, "token": request.token, "now": instant(request.now)}
+
+        def hand_over(run: Transaction) -> list[Row]:
+            for now, token, number, attempt, owner, claim, instance, host, pid in run("next_holder", **ours):
+                place = {"instance": instance, "host": host, "pid": pid}
+                lease = {"token": token, "attempt": attempt, "owner": owner, "claim": claim}
+                run("hand_over", key=key, now=now, **lease, **place)
+                run("delete_ticket", key=key, number=number)
+                return [(owner, instance, attempt, token, now, claim)]
+            return []
+
+        return self._handed(key, self.sessions.transact(hand_over))
+
     def claim(self, request: Claim) -> tuple[Claimed, list[str]] | None:
         """Claim by few statements."""
         now = instant(request.now)
@@ -58,9 +93,9 @@ class SQLiteDialect(Dialect[FileSessions]):
         return None if claimed is None else (claimed, [])
 
     def renew(self, leases: Sequence[r.RenewLease], now: float | None) -> set[int]:
-        """Renew leases one by one, in one transaction: all, which is as good as always the case, or none."""
+        """Renew leases one by one, in one transaction; nearly always all of them are renewed."""
 
-        def renew(run: Transaction) -> int:
+        def renew(run: Transaction) -> set[int]:
             at = run("now", now=instant(now))[0][0]
             batch = [
                 {
@@ -72,9 +107,17 @@ class SQLiteDialect(Dialect[FileSessions]):
                 }
                 for lease in leases
             ]
-            return run.many("renew_lease", batch)
+            if run.many("renew_lease", batch) == len(batch):
+                return set(range(len(batch)))
+            return {place for place, each in enumerate(batch) if run.many("renew_lease", [each])}
 
-        return set(range(len(leases)) if self.sessions.transact(renew) == len(leases) else ())
+        return self.sessions.transact(renew)
+
+    def write_renewed(self, run: Deals, holds: Changes, locks: Changes) -> None:
+        """Write what changes one by one: a join with a list would be at the mercy of the planner."""
+        assert isinstance(run, Transaction)
+        run.many("renew_hold", holds)
+        run.many("renew_lock", locks)
 
     def refresh(self, tickets: Sequence[r.RefreshTicket], now: float | None) -> set[int]:
         """Refresh tickets one by one, in one transaction."""
@@ -93,6 +136,10 @@ class SQLiteDialect(Dialect[FileSessions]):
     def tidy_up(self, request: r.Sweep, now: int, forget_before: int) -> None:
         """Remove the bells of dead processes, once others may ask."""
         self.sessions.afterwards(partial(self.signals.sweep, request.limit))
+
+    def expect_events(self, address: str) -> bool:
+        """Have *address* rung for the next event."""
+        return self.signals.expect_events(address)
 
     # Requests inside a caller's transaction, which becomes the file's only writer. Whoever is concerned would
     # find nothing yet: they learn of it by their heartbeat.

@@ -17,6 +17,7 @@ from holdfast.core.cluster import Leave
 from holdfast.core.requests import Client, Renew, Sweep
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.rules.runner import Fetch, Peek, Post, Runner
+from holdfast.stores.sqlite.at_once import AtOnce
 from holdfast.stores.sqlite.database import SQL, Database, NotOurTurn, Transaction, is_busy
 from holdfast.stores.sqlite.signals import Doorbells
 
@@ -27,7 +28,7 @@ PLACED_WITHIN = 0.25  # seconds that who watches waits for a turn to write
 # Whoever forks waits this long for requests that are under way; a signal handler that forks is one itself.
 LONGEST_REST = 10.0
 
-AT_ONCE = frozenset({Renew, Sweep, Leave})  # what is many transactions elsewhere, and one here
+AS_ONE = frozenset({Renew, Sweep, Leave})  # what is many transactions elsewhere, and one here
 
 
 class Reader:
@@ -61,6 +62,7 @@ class FileSessions:
     def __init__(self, path: Path, signals: Doorbells, **how: Any) -> None:
         self.database = Database(path, **how)
         self.reader = Reader(Database(path, file=self.database.file, **how))
+        self.at_once = AtOnce(Database(path, file=self.database.file, checkpoint=0, **how))
         self.mutex = threading.Lock()
         self._signals = signals
         self._afterwards: list[Callable[[], None]] = []  # what the request under way leaves to be done
@@ -75,8 +77,9 @@ class FileSessions:
         """Close the connections."""
         with self.mutex:
             self.database.close()
-        with self.reader.mutex:
-            self.reader.database.close()
+        for other in (self.reader, self.at_once):
+            with other.mutex:
+                other.database.close()
 
     def before_fork(self) -> None:
         """Close the connections once no request uses them. Parent and child both connect again when they ask.
@@ -86,10 +89,10 @@ class FileSessions:
         write to a log that the parent deletes when it closes.
         """
         self._rests = []  # first: an interrupt while we wait must not leave what was true of the fork before
-        for mutex, database in ((self.mutex, self.database), (self.reader.mutex, self.reader.database)):
-            if mutex.acquire(timeout=LONGEST_REST):
-                self._rests.append(mutex)
-                database.close()
+        for resting in (self, self.reader, self.at_once):  # the last one's mutex is to be kept for least
+            if resting.mutex.acquire(timeout=LONGEST_REST):
+                self._rests.append(resting.mutex)
+                resting.database.close()
 
     def after_fork_in_parent(self) -> None:
         """Answer requests again."""
@@ -99,10 +102,10 @@ class FileSessions:
 
     def after_fork(self, client: Client) -> None:
         """Connect again when a forked child asks."""
-        self.mutex, self.reader.mutex = threading.Lock(), threading.Lock()
         self._rests = []
-        self.database.abandon()
-        self.reader.database.abandon()
+        for forked in (self, self.reader, self.at_once):
+            forked.mutex = threading.Lock()
+            forked.database.abandon()
 
     def store_id(self) -> str:
         """Return what tells this file from all others."""
@@ -112,17 +115,30 @@ class FileSessions:
 
     def execute(self, answer: Callable[[Any], A], request: Any) -> A:
         """Have *request* answered when no other is, then ring whoever is concerned."""
-        afterwards: list[Callable[[], None]] = []
+        afterwards = [self._serve_at_once] if self.at_once.is_due else []
         try:
             with self.mutex:
                 self.database.grouped = False  # an interrupt may have left it so
                 self._afterwards = afterwards
-                if type(request) in AT_ONCE:
-                    return self.database.at_once(lambda: answer(request))
+                if type(request) in AS_ONE:
+                    return self.database.as_one(lambda: answer(request))
                 return answer(request)
         finally:  # whatever fails in the end: what was committed before concerns others all the same
             for work in afterwards:
                 work()
+
+    def _serve_at_once(self) -> None:
+        """Do for those who answer at once what they must not wait for: connect, and see to the log.
+
+        A commit makes a checkpoint if the log is long. Who writes next begins the log again, which waits for
+        the disk.
+        """
+        with suppress(errors.StoreError):
+            with self.mutex:
+                self.database.grouped = False
+                for _ in range(2):
+                    self.database.transact(lambda run: run("lock_row", key=""), within=PLACED_WITHIN)
+            self.at_once.open()
 
     def group(self, answers: Sequence[Callable[[], Any]], within: float | None = None) -> list[Any]:
         """Have many answered in one transaction, then ring whoever is concerned."""

@@ -42,12 +42,55 @@ RETURNING token, expires_at - :clock;
 -- The fast path: a row when the only hold was released and nobody waits. A lock with notes is left alone: it may not
 -- be idle before the time until which a result is kept. No row: the slow path.
 UPDATE holdfast_locks
-   SET owner = NULL, attempt = NULL, last_attempt = attempt,
+   SET owner = NULL, attempt = NULL, last_attempt = attempt, claimed = 1,
        expires_at = :clock
  WHERE lock_key = :key AND attempt = :attempt AND token = :token
    AND waiters = 0 AND notes IS NULL
    AND expires_at > :clock
 RETURNING token;
+
+-- name: join_queue
+-- The fast path of joining a queue, before the ticket is written in the same transaction: a row with its number and the
+-- holder. Only where there is nothing to settle: a plain lease and the head of the queue are alive. The last column
+-- tells whether somebody waits for the owner, as is_waited_for does: no other writer can come in between. No row: the
+-- slow path.
+UPDATE holdfast_locks
+   SET waiters = waiters + 1, next_ticket = next_ticket + 1
+ WHERE lock_key = :key AND owner <> :owner AND attempt <> :attempt AND holds = 0 AND notes IS NULL
+   AND expires_at > :clock AND last_attempt IS NOT :attempt
+   AND NOT EXISTS (SELECT 1 FROM holdfast_ended WHERE lock_key = :key AND attempt = :attempt AND until_at > :clock)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_tickets WHERE lock_key = :key AND attempt = :attempt)
+   AND coalesce((SELECT expires_at FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 1) > :clock, 1)
+RETURNING :clock, next_ticket - 1, waiters, owner, host, pid, token, granted_at, claimed, expires_at,
+          EXISTS (SELECT 1 FROM holdfast_locks INDEXED BY holdfast_locks_by_owner WHERE owner = :owner AND waiters > 0)
+          OR EXISTS (SELECT 1 FROM holdfast_holds AS h INDEXED BY holdfast_holds_by_owner
+                      CROSS JOIN holdfast_locks AS l ON l.lock_key = h.lock_key
+                      WHERE h.owner = :owner AND l.waiters > 0);
+
+-- name: next_holder
+-- The fast path of a release with somebody waiting, to its end: the ticket that is handed the lock. Only where there is
+-- nothing else to settle or to tell: one hold, both heads of the queue alive, the first on plain terms. No row: the slow
+-- path. (One UPDATE … FROM would read the whole queue.)
+SELECT t.now, max(l.token + 1, t.now), one.number, one.attempt, one.owner, one.claim, one.instance, one.host, one.pid
+  FROM (SELECT :clock AS now) AS t
+ CROSS JOIN holdfast_locks AS l
+ CROSS JOIN holdfast_tickets AS one
+ WHERE l.lock_key = :key AND l.attempt = :attempt AND l.token = :token AND l.holds = 0 AND l.notes IS NULL
+   AND l.expires_at > t.now
+   AND one.lock_key = :key
+   AND one.number = (SELECT number FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 1)
+   AND one.terms IS NULL AND one.expires_at > t.now
+   AND NOT EXISTS (SELECT 1 FROM holdfast_tickets AS two
+                    WHERE two.lock_key = :key
+                      AND two.number = (SELECT number FROM holdfast_tickets
+                                         WHERE lock_key = :key AND number > one.number ORDER BY number LIMIT 1)
+                      AND (two.expires_at <= t.now OR two.claim > one.claim));
+
+-- name: hand_over
+UPDATE holdfast_locks
+   SET token = :token, owner = :owner, attempt = :attempt, claimed = 0, last_attempt = attempt, granted_at = :now,
+       expires_at = :now + :claim, instance = :instance, host = :host, pid = :pid, waiters = waiters - 1
+ WHERE lock_key = :key;
 
 -- name: begin
 BEGIN IMMEDIATE;
@@ -98,6 +141,29 @@ UPDATE holdfast_outcomes SET until_at = min(until_at, :until_at) WHERE lock_key 
 UPDATE holdfast_locks SET expires_at = :end, claimed = 1
  WHERE lock_key = :key AND attempt = :attempt AND token = :token
    AND expires_at > :now AND expires_at <= :end;
+
+-- name: read_leases
+-- Of a batch of leases: the place of each that has a hold, alive or not, its end, and whether it is in the table of holds.
+SELECT json_extract(a.value, '$.place'), coalesce(h.expires_at, l.expires_at), h.attempt IS NOT NULL
+  FROM json_each(:leases) AS a
+ CROSS JOIN holdfast_locks AS l ON l.lock_key = json_extract(a.value, '$.key')
+  LEFT JOIN holdfast_holds AS h ON h.lock_key = l.lock_key AND h.attempt = json_extract(a.value, '$.attempt')
+        AND h.token = json_extract(a.value, '$.token')
+ WHERE h.attempt IS NOT NULL
+    OR (l.attempt = json_extract(a.value, '$.attempt') AND l.token = json_extract(a.value, '$.token'));
+
+-- name: renew_hold
+UPDATE holdfast_holds SET expires_at = :end, claimed = 1 WHERE lock_key = :key AND attempt = :attempt;
+
+-- name: renew_lock
+-- After renew_hold. The row says whether the lease that was granted first is claimed.
+UPDATE holdfast_locks AS l
+   SET expires_at = max(l.expires_at, :end),
+       claimed = CASE WHEN l.claimed = 1 THEN 1 ELSE
+           (SELECT max(h.claimed) FROM holdfast_holds AS h
+             WHERE h.lock_key = l.lock_key
+               AND h.token = (SELECT min(f.token) FROM holdfast_holds AS f WHERE f.lock_key = l.lock_key)) END
+ WHERE l.lock_key = :key;
 
 -- name: refresh_ticket
 -- Asking again says where we can be reached now.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl, unquote
 
 from holdfast.core.requests import Request
@@ -16,6 +16,8 @@ from holdfast.stores.sql.store import SqlStore
 from holdfast.stores.sqlite.dialect import SQLiteDialect
 from holdfast.stores.sqlite.sessions import FileSessions
 from holdfast.stores.sqlite.signals import SUPPORTED, Doorbells
+
+A = TypeVar("A")
 
 _SYNCHRONOUS = ("normal", "full", "extra")
 # In many urls, and about their own connections.
@@ -74,7 +76,13 @@ class SQLiteStore(SqlStore):
         signals = signals or Doorbells(self.path.resolve(), options.client.instance)
         sessions = FileSessions(self.path, signals, synchronous=synchronous, busy_timeout=busy_timeout)
         dialect = SQLiteDialect(sessions, options.history, signals)
-        super().__init__(options, dialect, signals=SUPPORTED, groups=True, enters=True)
+        # Nothing is answered at once if each commit waits for the disk.
+        can = {"groups": True, "enters": True, "at_once": synchronous == "normal"}
+        super().__init__(options, dialect, signals=SUPPORTED, tells_watchers=SUPPORTED, **can)
+
+    def execute_at_once(self, request: Request[A]) -> A | None:
+        """Answer a request that is one statement, if it is our turn."""
+        return cast("A | None", self._keys.at_once(request, self.sessions.at_once))
 
     def execute_many(self, requests: Sequence[Request[Any]]) -> list[Any]:
         """Answer *requests* one after the other in one transaction."""

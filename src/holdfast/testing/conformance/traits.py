@@ -24,6 +24,7 @@ class TraitsAndClients:
             traits.pins,
             traits.groups,
             traits.enters,
+            traits.at_once,
         ):
             assert isinstance(claim, bool)
 

@@ -26,11 +26,11 @@ class ClusterRequests:
         self._transactor = transactor
         self._sessions = transactor.sessions
         self._dialect = dialect
-        self._be_reachable = dialect.signals.be_reachable
+        self._signals = dialect.signals
         self.answers: dict[type, Callable[[Any], Any]] = {
-            c.Join: partial(self._deal, instances.join),
+            c.Join: partial(self._live, instances.join),
             # Whoever hangs must not cost an instance its life.
-            c.Heartbeat: partial(self._deal, instances.heartbeat, urgent=True),
+            c.Heartbeat: partial(self._live, instances.heartbeat, urgent=True),
             c.Leave: self._leave,
             c.Offer: self._offer,
             c.Claim: self._claim,
@@ -42,6 +42,12 @@ class ClusterRequests:
     def _deal(self, decide: Decide, request: Any, *, urgent: bool = False) -> Any:
         return self._transactor.run(lambda deal: decide(deal, request), request.now, urgent=urgent)
 
+    def _live(self, decide: Decide, request: c.Join | c.Heartbeat, *, urgent: bool = False) -> Any:
+        """Be an instance: it may want work as long as it lives, and is told of it."""
+        answer = self._deal(decide, request, urgent=urgent)
+        self._signals.expect(request.ttl, begins=False)
+        return answer
+
     def _offer(self, request: c.Offer) -> c.Offered:
         answers: list[c.Offered] = [self._deal(work.offer, part) for part in self._dialect.portions(request)]
         return c.Offered(
@@ -50,7 +56,7 @@ class ClusterRequests:
         )
 
     def _claim(self, request: c.Claim) -> c.Claimed | c.Beat:
-        self._be_reachable()  # if there is too little for it, it is called when there is more
+        self._signals.expect(request.ttl)  # if there is too little for it, it is called when there is more
         if self._transactor.level != "all" and (found := self._dialect.claim(request)):
             claimed, postponed = found
             self._transactor.put_off(postponed, request.now)

@@ -29,7 +29,7 @@ class KeyRequests:
         self._on_key = transactor.on_key
         self._dialect = dialect
         self._is_fast = transactor.level != "all"  # otherwise everything goes into the history as well
-        self._be_reachable = dialect.signals.be_reachable
+        self._expect = dialect.signals.expect
         self._contended: dict[str, str] = {}  # key → the attempt of ours that was queued there last
         self.answers: dict[type, Callable[[Any], Any]] = {
             r.Acquire: self._acquire,
@@ -39,6 +39,25 @@ class KeyRequests:
             r.Downgrade: partial(self._decide, decisions.downgrade),
             r.Resize: partial(self._decide, decisions.resize, create=True),
         }
+
+    def at_once(self, request: r.Request[Any], fast: Any) -> Any | None:
+        """Have *fast* answer a request by the statement that would be tried first; None: nothing was done."""
+        if not self._is_fast:
+            return None
+        if type(request) is r.Acquire and is_plain(request.terms):
+            may_be_had = self._contended.get(request.key, request.attempt) == request.attempt
+            return fast.acquire(request) if may_be_had else None
+        if type(request) is r.Release and not request.retire and request.key not in self._contended:
+            return fast.release(request)
+        return None
+
+    def is_likely_fast(self, request: r.Request[Any]) -> bool:
+        """Tell whether *request* most likely takes a free lock, or releases one that nobody waits for."""
+        if type(request) is r.Acquire:
+            return self._is_fast and request.key not in self._contended and is_plain(request.terms)
+        if type(request) is r.Release:
+            return self._is_fast and request.key not in self._contended and not request.retire
+        return False
 
     def _acquire(self, request: r.Acquire) -> Acquired:
         key, attempt = request.key, request.attempt
@@ -55,7 +74,7 @@ class KeyRequests:
             if plain and not request.wait and (busy := self._refuse(request)):
                 return busy
             if request.wait:
-                self._be_reachable()
+                self._expect(request.patience)
             answer: Acquired
             if is_fast and request.wait and (queued := self._dialect.queue(request)):
                 answer, may_close_a_circle = queued

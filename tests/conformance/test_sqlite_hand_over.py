@@ -1,0 +1,256 @@
+"""Fast joins and hand-overs on SQLite leave exactly what the rules leave, and tell the same.
+
+A store that keeps the whole history always goes by the rules. Both are put into the same situation, and then
+asked the same.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.events import HistoryLevel
+from holdfast.core.family import Outcome, Terms
+from holdfast.core.requests import Acquire, Granted, Queued, Release, Released, Request, Signal, Withdraw
+from holdfast.stores.base import StoreOptions
+from holdfast.stores.sqlite import SQLiteStore
+from holdfast.testing.conformance import CLIENT, OTHER_CLIENT
+from holdfast.testing.conformance.asker import KEY, OPERATION, SHARED, permits
+
+TABLES = {
+    "holdfast_locks": "lock_key, token, owner, attempt, claimed, expires_at, granted_at, instance, host, pid,"
+    " last_attempt, holds, waiters, next_ticket, notes",
+    "holdfast_holds": "*",
+    "holdfast_tickets": "*",
+    "holdfast_ended": "*",
+}
+
+
+class House:
+    """A file of its own, and one client that asks it."""
+
+    def __init__(self, path: Path, level: HistoryLevel) -> None:
+        self.path = path
+        self.store = SQLiteStore(path, StoreOptions(CLIENT, level))
+        self.store.open()
+        self.heard: list[Signal] = []
+        self.store.listen(self.heard.append)
+        self.said: list[str] = []  # what SQLite was asked
+
+    def ask(self, request: Request[Any]) -> Any:
+        return self.store.execute(request)
+
+    def take(self, attempt: str, now: float, **options: Any) -> Any:
+        options = {"owner": attempt, "ttl": 10.0, "client": CLIENT, "wait": True, "claim": 5.0} | options
+        return self.ask(Acquire(KEY, attempt, now=now, patience=options.pop("patience", 15.0), **options))
+
+    def release(self, attempt: str, now: float, **options: Any) -> Any:
+        token = options.pop("token", None) or self.read("holdfast_locks", "token")[0][0]
+        return self.ask(Release(KEY, attempt, token, now=now, **options))
+
+    def read(self, table: str, columns: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.path)) as connection:
+            return connection.execute(f"SELECT {columns} FROM {table} ORDER BY 1").fetchall()
+
+    def state(self) -> dict[str, Any]:
+        return {table: self.read(table, columns) for table, columns in TABLES.items()} | {"heard": self.heard}
+
+    def listen_in(self) -> None:
+        connection = self.store.sessions.database._connection
+        assert connection is not None
+        connection.set_trace_callback(self.said.append)
+
+
+Play = Callable[[House], Any]
+
+
+def held(house: House) -> None:
+    house.take("a-1", 100.0)
+
+
+def expired(house: House) -> None:
+    house.take("a-1", 90.0)
+
+
+def held_by_the_same_owner(house: House) -> None:
+    house.take("a-1", 100.0, owner="b-1")
+
+
+def a_ticket_already(house: House) -> None:
+    held(house)
+    house.take("b-1", 100.0)
+
+
+def withdrawn(house: House) -> None:
+    held(house)
+    house.ask(Withdraw(KEY, "b-1", now=100.0))
+
+
+def released_last(house: House) -> None:
+    house.take("b-1", 99.0)
+    house.release("b-1", 99.5)
+    held(house)
+
+
+def a_dead_head(house: House) -> None:
+    house.take("a-1", 100.0, ttl=60.0)
+    house.take("dead", 100.0, patience=0.5)
+
+
+def a_living_head(house: House) -> None:
+    held(house)
+    house.take("c-1", 100.0, client=OTHER_CLIENT)
+
+
+def shared(house: House) -> None:
+    house.take("a-1", 100.0, terms=SHARED)
+
+
+def entered_twice(house: House) -> None:
+    house.take("a-1", 100.0, owner="ann")
+    house.take("a-2", 100.0, owner="ann")
+
+
+def an_operation(house: House) -> None:
+    house.take("a-1", 100.0, terms=OPERATION)
+
+
+def with_notes(house: House) -> None:
+    house.take("a-0", 99.0, terms=permits(2))
+    house.release("a-0", 99.5)
+    held(house)
+
+
+def free_for_whom_it_was_handed(house: House) -> None:
+    house.take("a-1", 100.0)
+    house.take("b-1", 100.0)
+    house.release("a-1", 100.5)
+
+
+def waited_for(house: House) -> None:
+    """Whoever asks has another lock, which somebody waits for."""
+    held(house)
+    house.ask(Acquire("other", "o-1", "b-1", 60.0, CLIENT, now=100.0, wait=True))
+    house.ask(Acquire("other", "o-2", "a-1", 60.0, CLIENT, now=100.0, wait=True))
+
+
+JOINS = [
+    held,
+    expired,
+    held_by_the_same_owner,
+    a_ticket_already,
+    withdrawn,
+    released_last,
+    a_dead_head,
+    a_living_head,
+    shared,
+    entered_twice,
+    an_operation,
+    with_notes,
+    free_for_whom_it_was_handed,
+    waited_for,
+]
+
+
+def waiting(*waiters: dict[str, Any], **holder: Any) -> Play:
+    def play(house: House) -> None:
+        house.take("a-1", 100.0, **holder)
+        for number, options in enumerate(waiters, 1):
+            house.take(f"b-{number}", 100.0, **options)
+
+    return play
+
+
+def handed_before(house: House) -> None:
+    """The holder entered by the hand-over, and has not claimed."""
+    house.take("a-0", 100.0)
+    house.take("a-1", 100.0)
+    house.take("b-1", 100.0)
+    house.release("a-0", 100.5)
+
+
+HAND_OVERS: dict[str, Play] = {
+    "one waits": waiting({}),
+    "two wait": waiting({}, {}),
+    "for a client elsewhere": waiting({"client": OTHER_CLIENT}, {}),
+    "nobody waits": waiting(),
+    "the head is dead": waiting({"patience": 0.5}, {}),
+    "the second is dead": waiting({}, {"patience": 0.5}, {}),
+    "all are dead": waiting({"patience": 0.5}, {"patience": 0.5}),
+    "the second has longer to claim": waiting({}, {"claim": 7.0}),
+    "the second has less to claim": waiting({}, {"claim": 3.0}),
+    "the head reads": waiting({"terms": SHARED}, {"terms": SHARED}),
+    "the second reads": waiting({}, {"terms": SHARED}),
+    "the head has an operation": waiting({"terms": OPERATION}),
+    "the head has a delay": waiting({"terms": Terms(delay=1.0)}),
+    "a reader holds": waiting({}, terms=SHARED),
+    "an operation holds": waiting({}, terms=OPERATION),
+    "it stays taken for a while": waiting({}, terms=Terms(at_least=5.0)),
+    "it has expired": waiting({}, {}, ttl=0.5),
+    "it was handed over": handed_before,
+}
+
+
+@pytest.fixture
+def houses(tmp_path: Path) -> Any:
+    levels: tuple[HistoryLevel, ...] = ("notable", "all")
+    made = [House(tmp_path / f"{level}.db", level) for level in levels]
+    yield made
+    for house in made:
+        house.store.close()
+
+
+@pytest.mark.parametrize("situation", JOINS, ids=lambda each: each.__name__)
+def test_joining_does_what_the_rules_do(houses: list[House], situation: Play) -> None:
+    fast, ruled = houses
+    for house in houses:
+        situation(house)
+    assert fast.take("b-1", 101.0) == ruled.take("b-1", 101.0)
+    assert fast.state() == ruled.state()
+
+
+@pytest.mark.parametrize("options", [{}, {"retire": True}, {"token": 7}, {"outcome": Outcome(True, "1")}])
+@pytest.mark.parametrize("situation", HAND_OVERS, ids=str)
+def test_handing_over_does_what_the_rules_do(houses: list[House], situation: str, options: Any) -> None:
+    fast, ruled = houses
+    for house in houses:
+        HAND_OVERS[situation](house)
+    assert fast.release("a-1", 101.0, **options) == ruled.release("a-1", 101.0, **options)
+    assert fast.state() == ruled.state()
+
+
+def test_a_join_and_a_hand_over_are_a_few_statements_each(houses: list[House]) -> None:
+    house = houses[0]
+    held(house)
+    house.take("z-1", 100.0)  # so that it is known that somebody waits
+    house.listen_in()
+    assert isinstance(house.take("b-1", 100.0), Queued)
+    assert [text.split()[0] for text in house.said] == ["BEGIN", "UPDATE", "INSERT", "COMMIT"]
+    house.said.clear()
+    assert house.release("a-1", 100.5) == Released(0, "z-1")
+    assert [text.split()[0] for text in house.said] == ["BEGIN", "SELECT", "UPDATE", "DELETE", "COMMIT"]
+
+
+def test_the_winner_is_told_all_that_it_can_enter_by(houses: list[House]) -> None:
+    house = houses[0]
+    held(house)
+    house.take("b-1", 100.0, claim=4.0)
+    house.release("a-1", 101.0)
+    ((token,),) = house.read("holdfast_locks", "token")
+    assert house.heard == [Signal("granted", KEY, "b-1", 4.0, token=token, at=101.0)]
+    assert house.take("b-1", 102.0) == Granted(token, 10.0)
+
+
+def test_the_winner_is_told_after_the_commit(houses: list[House]) -> None:
+    house = houses[0]
+    seen: list[Any] = []
+    house.store.listen(lambda _: seen.append(house.read("holdfast_locks", "attempt")))
+    held(house)
+    house.take("b-1", 100.0)
+    house.release("a-1", 101.0)
+    assert seen == [[("b-1",)]]
