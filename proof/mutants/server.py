@@ -436,6 +436,13 @@ SERVER_MUTANTS_ON_SERVERS = (
         BACKEND.format("the_loop_waits_for_nobody_who_writes"),
     ),
     Mutant(
+        "server: a turn of those who have gone never ends",
+        "Many at once",
+        "server/lanes.py",
+        ((", asks_all=True", ""),),
+        BACKEND.format("a_turn_ends_though_all_who_had_it_have_gone"),
+    ),
+    Mutant(
         "server: a request that fails stays counted as asked",
         "Access tokens",
         "server/exchange.py",

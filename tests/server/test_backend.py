@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -391,3 +392,24 @@ async def test_the_loop_waits_for_nobody_who_writes(
     finally:
         somebody.close()
         await backend.close()
+
+
+async def test_a_turn_ends_though_all_who_had_it_have_gone(file_url: str) -> None:
+    """They have left after it was their turn, and before the thread had time for them."""
+    backend = Backend(file_url)
+    await backend.open()
+    queue = backend._lanes["notable"]._queues[0]
+    put = queue.put
+
+    def leave(*asked: Any, **how: Any) -> None:
+        for _, waiting in asked:
+            waiting.cancel()
+        put(*asked, **how)
+
+    queue.put = leave  # type: ignore[method-assign]
+    with pytest.raises(asyncio.CancelledError):
+        await backend.ask(take("a-1"))
+    queue.put = put  # type: ignore[method-assign]
+    async with asyncio.timeout(ENOUGH):
+        assert isinstance(await backend.ask(take("b-1", "other")), Granted)
+    await backend.close()

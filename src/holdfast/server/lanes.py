@@ -59,8 +59,10 @@ class Lane:
         self._takes_turns = traits.groups or not traits.blocking
         self._most = GROUP if traits.groups else 1
         if traits.blocking and traits.groups:
-            names = ("holdfast-store", "holdfast-reads")
-            self._queues = [RequestQueue(self._answer, 1, GROUP, name) for name in names]
+            self._queues = [
+                RequestQueue(self._answer, 1, GROUP, "holdfast-store", asks_all=True),  # or no turn would end
+                RequestQueue(self._answer, 1, GROUP, "holdfast-reads"),
+            ]
         elif traits.blocking:
             self._queues = [RequestQueue(self._answer, max(traits.lanes, 1), 1, "holdfast-store")]
 
@@ -139,7 +141,9 @@ class Lane:
 
     def _answer_here(self, group: Group) -> list[Any] | None:
         """Answer in the loop's own thread; None: nothing was done, and it is for the thread."""
-        if not self._queues or not group:
+        if not group:
+            return []
+        if not self._queues:
             return self._execute(group, self.store.execute_many)
         if self._queues[0].closed:  # it took too long to end
             return [_overrun(len(group)) for _ in group]

@@ -28,9 +28,18 @@ Group = list[Asked]
 class RequestQueue:
     """Requests that wait, and the threads that take them from there, at most so many at a time."""
 
-    def __init__(self, answer: Callable[[Group], None], threads: int, most: int, name: str) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Group], None],
+        threads: int,
+        most: int,
+        name: str,
+        *,
+        asks_all: bool = False,
+    ) -> None:
         self._answer = answer
         self._most = most
+        self._asks_all = asks_all  # whoever puts them here counts on an answer, though somebody may have gone
         self._waiting: deque[Asked] = deque()
         self._changed = threading.Condition()
         self._idle = 0  # threads that have nothing to do
@@ -72,9 +81,9 @@ class RequestQueue:
         while True:
             with suppress(IndexError):
                 while len(group) < self._most:
-                    request, future = self._waiting.popleft()
-                    if not future.cancelled():  # whoever asked has gone: nothing was done yet
-                        group.append((request, future))
+                    asked = self._waiting.popleft()
+                    if self._asks_all or not asked[1].cancelled():  # has gone: nothing was done yet
+                        group.append(asked)
             if group:
                 return group
             with self._changed:
