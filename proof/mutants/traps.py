@@ -202,8 +202,14 @@ STORE_RULES = (
             "servers: the outcome of an operation need not reach the disk",
             "servers: a break need not reach the disk",
             "servers: a withdrawal need not reach the disk",
+            "servers: a hand-over that tells a token need not reach the disk",
+            "postgres: a hand-over need not reach the disk",
             "postgres: a release waits for the disk",
         ),
+    ),
+    Rule(
+        "functions of ours are for who was granted them, and nobody needs them",
+        ("postgres: everybody may call the functions", "postgres: the functions are needed"),
     ),
     Rule(
         "a fence locks the lease, lets renewals pass, and knows its tables",

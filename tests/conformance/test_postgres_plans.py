@@ -69,6 +69,7 @@ VALUES: dict[str, Any] = {
     "upto": "key:51",
     "state": "held",
     "limit": 100,
+    "lasts": 1,
     "before": 1000,
     "idle_since": 1000,
     "kind": "expired",

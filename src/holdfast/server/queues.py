@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.core.requests import Request
 from holdfast.signal_mask import block_signals
 
-Asked = tuple[Request[Any], "asyncio.Future[Any]"]
+
+class Waiting(Protocol):
+    """Who waits for an answer, and is told: an `asyncio.Future`, or what needs less than that."""
+
+    def cancelled(self) -> bool: ...
+    def done(self) -> bool: ...
+    def set_result(self, answer: Any, /) -> None: ...
+    def set_exception(self, error: Exception, /) -> None: ...
+
+
+Asked = tuple[Request[Any], Waiting]
 Group = list[Asked]
 
 
@@ -36,12 +45,12 @@ class RequestQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, asked: Asked, *, first: bool = False) -> None:
+    def put(self, *asked: Asked, first: bool = False) -> None:
         """Have it taken as soon as a thread has time: after all that wait, or as the *first* of them."""
         if first:
-            self._waiting.appendleft(asked)
+            self._waiting.extendleft(asked)
         else:
-            self._waiting.append(asked)
+            self._waiting.extend(asked)
         if self._idle:  # otherwise a thread that is busy looks again by itself
             with self._changed:
                 self._changed.notify()

@@ -159,6 +159,26 @@ SELECT pg_notify(:channel, CASE WHEN :unwatched THEN :payload ELSE :hint END)
 -- PREPARE TRANSACTION would fail.
 SELECT pg_notify(:channel, :payload) WHERE current_setting('max_prepared_transactions') = '0';
 
+-- name: expect_events
+-- Who watches leaves its address here before it looks. It need not be on the disk. One that is there for long enough is
+-- left as it is: if it was taken just now, this waits for that to end, and leaves it again.
+INSERT INTO holdfast_ended AS e (lock_key, attempt, why, until_at)
+SELECT :key::text, :attempt::text, 'watches', :clock + :lasts::bigint
+ WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL
+    ON CONFLICT (lock_key, attempt) DO UPDATE SET until_at = excluded.until_at
+ WHERE e.until_at < excluded.until_at - :lasts::bigint / 2;
+
+-- name: notify_watchers
+-- After the commit of an event: take the addresses of those who are to be told of the next one, and tell them. What
+-- somebody else takes at this moment is skipped: whom they tell will find our event, too.
+WITH told AS (DELETE FROM holdfast_ended
+               WHERE ctid = ANY (ARRAY (SELECT ctid FROM holdfast_ended WHERE lock_key = :key
+                                           FOR UPDATE SKIP LOCKED))
+           RETURNING attempt)
+SELECT pg_notify(left(:channel || split_part(attempt, '/', 1), 63),
+                 concat_ws(chr(10), 'events', '', '', '0', split_part(attempt, '/', 2)))
+  FROM told WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL;
+
 -- name: lock_row
 -- Every slow path begins with this. NO KEY: a fence of the holder may go on.
 SELECT 1 FROM holdfast_locks WHERE lock_key = :key FOR NO KEY UPDATE;
@@ -250,6 +270,34 @@ UPDATE holdfast_locks AS l
  WHERE l.lock_key = due.lock_key
    AND l.expires_at > :clock
 RETURNING due.place;
+
+-- name: read_leases
+-- Of a batch of leases: the place of each that has a hold, alive or not, its end, and whether it is in the table of holds.
+SELECT a.place, coalesce(h.expires_at, l.expires_at), h.expires_at IS NOT NULL
+  FROM json_to_recordset(:leases::json) AS a(place integer, key text, attempt text, token bigint)
+ CROSS JOIN LATERAL (SELECT lock_key, attempt, token, expires_at
+                       FROM holdfast_locks WHERE lock_key = a.key COLLATE "C" OFFSET 0) AS l
+  LEFT JOIN LATERAL (SELECT expires_at FROM holdfast_holds
+                      WHERE lock_key = a.key COLLATE "C" AND attempt = a.attempt COLLATE "C" AND token = a.token
+                     OFFSET 0) AS h ON true
+ WHERE h.expires_at IS NOT NULL OR (l.attempt = a.attempt COLLATE "C" AND l.token = a.token);
+
+-- name: renew_holds
+UPDATE holdfast_holds AS h
+   SET expires_at = a."end", claimed = 1
+  FROM json_to_recordset(:leases::json) AS a(key text, attempt text, "end" bigint)
+ WHERE h.lock_key = a.key COLLATE "C" AND h.attempt = a.attempt COLLATE "C";
+
+-- name: renew_locks
+-- After renew_holds. The row says whether the lease that was granted first is claimed.
+UPDATE holdfast_locks AS l
+   SET expires_at = greatest(l.expires_at, a."end"),
+       claimed = CASE WHEN l.claimed = 1 THEN 1 ELSE
+           (SELECT max(h.claimed) FROM holdfast_holds AS h
+             WHERE h.lock_key = l.lock_key
+               AND h.token = (SELECT min(f.token) FROM holdfast_holds AS f WHERE f.lock_key = l.lock_key)) END
+  FROM json_to_recordset(:leases::json) AS a(key text, "end" bigint)
+ WHERE l.lock_key = a.key COLLATE "C";
 
 -- name: waited_for
 -- Locks and the tickets at their heads: what has to be settled, and what their waiters want to know.

@@ -5,6 +5,7 @@ Each fast path takes only the case in which there is nothing to settle, and does
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,7 +23,8 @@ from holdfast.stores.sql.callers.rehearsal import Foreseen
 from holdfast.stores.sql.rules import decisions
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.rules.lock import LockRow
-from holdfast.stores.sql.rules.runner import json_lists
+from holdfast.stores.sql.rules.renewals import Changes
+from holdfast.stores.sql.rules.runner import Deals, json_lists
 from holdfast.stores.sql.transactions.session import RowLocked
 from holdfast.stores.sql.transactions.sessions import Sessions
 
@@ -127,6 +129,11 @@ class Dialect(ABC, Generic[S]):
         ]
         return self._in_batches("renew", "leases", items, now)
 
+    def write_renewed(self, run: Deals, holds: Changes, locks: Changes) -> None:
+        """Write the new ends of holds in their table, and bring the rows of their locks up to them."""
+        run.later("renew_holds", leases=json.dumps(holds))
+        run.later("renew_locks", leases=json.dumps(locks))
+
     def refresh(self, tickets: Sequence[r.RefreshTicket], now: float | None) -> set[int]:
         """Refresh tickets; return the places of those that are there."""
         items = [
@@ -150,6 +157,10 @@ class Dialect(ABC, Generic[S]):
 
     def tidy_up(self, request: r.Sweep, now: int, forget_before: int) -> None:
         """Do what else this database needs now and then."""
+
+    def expect_events(self, address: str) -> bool:
+        """Have *address* told of the next event that is committed, once; False if that cannot be."""
+        return False
 
     # Requests inside a caller's transaction: see `callers.within`.
 

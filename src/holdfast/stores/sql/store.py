@@ -12,7 +12,8 @@ from typing import Any, TypeVar, cast
 from holdfast import errors
 from holdfast.core import cluster as c
 from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess
-from holdfast.core.requests import Client, Health, History, Inspect, List, Probe, Request, Watch
+from holdfast.core.data import replace
+from holdfast.core.requests import WATCHERS, Client, Health, History, Inspect, List, Probe, Request, Watch
 from holdfast.stores.base import Awaits, Listener, StoreOptions, Traits, instant, one_by_one
 from holdfast.stores.sql.callers import within
 from holdfast.stores.sql.callers.connections import caller
@@ -73,7 +74,7 @@ class SqlStore:
         """Answer *request*, and wake whoever is concerned."""
         answer = self._answers.get(type(request))
         if answer is None:
-            return cast("A", _look(self.sessions.reader, request))
+            return cast("A", self._look(self.sessions.reader, request))
         return cast("A", self.sessions.execute(answer, request))
 
     def execute_many(self, requests: Sequence[Request[Any]]) -> list[Any]:
@@ -101,7 +102,16 @@ class SqlStore:
     def answer(self, request: Request[Any], reader: Reader) -> Any:
         """Answer *request* when it is its turn already; if it only looks, from *reader*."""
         answer = self._answers.get(type(request))
-        return _look(reader, request) if answer is None else answer(request)
+        return self._look(reader, request) if answer is None else answer(request)
+
+    def _look(self, reader: Reader, request: Request[Any]) -> Any:
+        if isinstance(request, Watch):
+            tells = bool(request.address) and self.dialect.expect_events(request.address)
+            while reader.look(feed.has_new) and reader.place(feed.place):
+                pass
+            found = reader.look(lambda fetch: feed.read(fetch, request))
+            return replace(found, tells=True) if tells else found
+        return reader.look(lambda fetch: LOOKS[type(request)](fetch, request))
 
     def _probe(self, request: Probe) -> Health:
         """Note that an attempt of ours, which was at no lock, has ended just now. The next sweep forgets it.
@@ -124,7 +134,8 @@ class SqlStore:
         try:
             answer, post = within.answer(theirs, request, dialect)
             for instance, signal in post:
-                dialect.signal_within(theirs, instance, signal)
+                if instance != WATCHERS:  # they look now and then, too
+                    dialect.signal_within(theirs, instance, signal)
         except errors.HoldfastError:
             raise
         except Exception as error:
@@ -166,11 +177,3 @@ class SqlStore:
         """Stop listening, and close the connections."""
         self.signals.close()
         self.sessions.close()
-
-
-def _look(reader: Reader, request: Request[Any]) -> Any:
-    if isinstance(request, Watch):
-        while reader.look(feed.has_new) and reader.place(feed.place):
-            pass
-        return reader.look(lambda fetch: feed.read(fetch, request))
-    return reader.look(lambda fetch: LOOKS[type(request)](fetch, request))

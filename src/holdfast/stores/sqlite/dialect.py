@@ -17,7 +17,8 @@ from holdfast.stores.sql.callers.connections import Caller
 from holdfast.stores.sql.callers.rehearsal import Foreseen
 from holdfast.stores.sql.dialect import Dialect, asked
 from holdfast.stores.sql.rules.columns import Row
-from holdfast.stores.sql.rules.runner import Fetch
+from holdfast.stores.sql.rules.renewals import Changes
+from holdfast.stores.sql.rules.runner import Deals, Fetch
 from holdfast.stores.sqlite import claims, glance
 from holdfast.stores.sqlite.database import SQL, Transaction
 from holdfast.stores.sqlite.sessions import FileSessions
@@ -92,9 +93,9 @@ class SQLiteDialect(Dialect[FileSessions]):
         return None if claimed is None else (claimed, [])
 
     def renew(self, leases: Sequence[r.RenewLease], now: float | None) -> set[int]:
-        """Renew leases one by one, in one transaction: all, which is as good as always the case, or none."""
+        """Renew leases one by one, in one transaction; nearly always all of them are renewed."""
 
-        def renew(run: Transaction) -> int:
+        def renew(run: Transaction) -> set[int]:
             at = run("now", now=instant(now))[0][0]
             batch = [
                 {
@@ -106,9 +107,17 @@ class SQLiteDialect(Dialect[FileSessions]):
                 }
                 for lease in leases
             ]
-            return run.many("renew_lease", batch)
+            if run.many("renew_lease", batch) == len(batch):
+                return set(range(len(batch)))
+            return {place for place, each in enumerate(batch) if run.many("renew_lease", [each])}
 
-        return set(range(len(leases)) if self.sessions.transact(renew) == len(leases) else ())
+        return self.sessions.transact(renew)
+
+    def write_renewed(self, run: Deals, holds: Changes, locks: Changes) -> None:
+        """Write what changes one by one: a join with a list would be at the mercy of the planner."""
+        assert isinstance(run, Transaction)
+        run.many("renew_hold", holds)
+        run.many("renew_lock", locks)
 
     def refresh(self, tickets: Sequence[r.RefreshTicket], now: float | None) -> set[int]:
         """Refresh tickets one by one, in one transaction."""
@@ -127,6 +136,10 @@ class SQLiteDialect(Dialect[FileSessions]):
     def tidy_up(self, request: r.Sweep, now: int, forget_before: int) -> None:
         """Remove the bells of dead processes, once others may ask."""
         self.sessions.afterwards(partial(self.signals.sweep, request.limit))
+
+    def expect_events(self, address: str) -> bool:
+        """Have *address* rung for the next event."""
+        return self.signals.expect_events(address)
 
     # Requests inside a caller's transaction, which becomes the file's only writer. Whoever is concerned would
     # find nothing yet: they learn of it by their heartbeat.

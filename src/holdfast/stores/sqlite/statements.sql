@@ -142,6 +142,29 @@ UPDATE holdfast_locks SET expires_at = :end, claimed = 1
  WHERE lock_key = :key AND attempt = :attempt AND token = :token
    AND expires_at > :now AND expires_at <= :end;
 
+-- name: read_leases
+-- Of a batch of leases: the place of each that has a hold, alive or not, its end, and whether it is in the table of holds.
+SELECT json_extract(a.value, '$.place'), coalesce(h.expires_at, l.expires_at), h.attempt IS NOT NULL
+  FROM json_each(:leases) AS a
+ CROSS JOIN holdfast_locks AS l ON l.lock_key = json_extract(a.value, '$.key')
+  LEFT JOIN holdfast_holds AS h ON h.lock_key = l.lock_key AND h.attempt = json_extract(a.value, '$.attempt')
+        AND h.token = json_extract(a.value, '$.token')
+ WHERE h.attempt IS NOT NULL
+    OR (l.attempt = json_extract(a.value, '$.attempt') AND l.token = json_extract(a.value, '$.token'));
+
+-- name: renew_hold
+UPDATE holdfast_holds SET expires_at = :end, claimed = 1 WHERE lock_key = :key AND attempt = :attempt;
+
+-- name: renew_lock
+-- After renew_hold. The row says whether the lease that was granted first is claimed.
+UPDATE holdfast_locks AS l
+   SET expires_at = max(l.expires_at, :end),
+       claimed = CASE WHEN l.claimed = 1 THEN 1 ELSE
+           (SELECT max(h.claimed) FROM holdfast_holds AS h
+             WHERE h.lock_key = l.lock_key
+               AND h.token = (SELECT min(f.token) FROM holdfast_holds AS f WHERE f.lock_key = l.lock_key)) END
+ WHERE l.lock_key = :key;
+
 -- name: refresh_ticket
 -- Asking again says where we can be reached now.
 UPDATE holdfast_tickets

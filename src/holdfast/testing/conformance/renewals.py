@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.requests import Busy, Granted, LeaseAnswer, RenewLease
-from holdfast.testing.conformance.asker import Asker
+from holdfast.testing.conformance.asker import SHARED, Asker, permits
 
 
 class Renewals:
@@ -156,3 +156,62 @@ class Renewals:
             expected = "lost" if n % 100 == 0 else "renewed"
             assert answer.outcome == expected, n
         assert ask.look(now=114.0, key="node:1:1").state == "held"
+
+    def test_leases_of_all_kinds_are_one_batch(self, ask: Asker) -> None:
+        plain = ask.take("a-1", now=100.0, key="plain").token
+        shared = [ask.take(f"s-{n}", now=100.0, key="shared", owner=f"s-{n}", terms=SHARED) for n in range(3)]
+        taken = [ask.take(f"p-{n}", now=100.0, key="gpu", terms=permits(2)).token for n in range(2)]
+        ask.queue("p-2", now=101.0, key="gpu", terms=permits(2))
+        ask.release("p-0", taken[0], now=102.0, key="gpu")
+        handed = ask.look(now=102.0, key="gpu").token
+        ask.release("s-0", shared[0].token, now=102.0, key="shared")
+        batch = [
+            RenewLease("plain", "a-1", plain, 10.0),
+            RenewLease("shared", "s-0", shared[0].token, 10.0),
+            RenewLease("shared", "s-1", shared[1].token, 20.0),
+            RenewLease("shared", "s-2", shared[2].token, 1.0),
+            RenewLease("shared", "s-2", shared[1].token, 10.0),
+            RenewLease("shared", "s-1", shared[1].token, 15.0),
+            RenewLease("gpu", "p-0", taken[0], 10.0),
+            RenewLease("gpu", "p-1", taken[1], 10.0),
+            RenewLease("gpu", "p-2", handed, 30.0),
+            RenewLease("never", "x-1", 7, 10.0),
+        ]
+        assert ask.renew_all(batch, now=103.0) == (
+            LeaseAnswer("renewed", expires_in=10.0),
+            LeaseAnswer("lost", why="already"),
+            LeaseAnswer("renewed", expires_in=20.0),
+            LeaseAnswer("held", expires_in=7.0),
+            LeaseAnswer("lost", why="taken over"),
+            LeaseAnswer("held", expires_in=20.0),
+            LeaseAnswer("lost", why="already"),
+            LeaseAnswer("renewed", expires_in=10.0),
+            LeaseAnswer("renewed", expires_in=30.0),
+            LeaseAnswer("lost", why="unknown"),
+        )
+        assert ask.look(now=103.0, key="shared").expires_in == 20.0
+        gpu = ask.look(now=103.0, key="gpu")
+        assert (gpu.expires_in, [each.claimed for each in gpu.holders]) == (30.0, [True, True])
+        assert ask.look(now=113.0, key="gpu").state == "held"
+
+    def test_a_batch_claims_what_was_handed_over(self, ask: Asker) -> None:
+        """Whoever is told of the lock learns whether the lease that was granted first is claimed."""
+        first = ask.take("big", now=100.0, terms=permits(2, take=2)).token
+        for n in range(2):
+            ask.queue(f"p-{n}", now=101.0, terms=permits(2))
+        ask.release("big", first, now=102.0)
+        one, two = ask.look(now=102.0).holders
+        assert (one.claimed, two.claimed) == (False, False)
+        other = ask.take("s-1", now=100.0, key="other", terms=SHARED).token
+        ask.renew_all(
+            [RenewLease("nightly", "p-1", two.token, 9.0), RenewLease("other", "s-1", other, 9.0)], now=103.0
+        )
+        view = ask.look(now=103.0)
+        assert view.holder is not None
+        assert (view.holder.claimed, [each.claimed for each in view.holders]) == (False, [False, True])
+        ask.renew_all(
+            [RenewLease("nightly", "p-0", one.token, 9.0), RenewLease("other", "s-1", other, 9.0)], now=104.0
+        )
+        view = ask.look(now=104.0)
+        assert view.holder is not None
+        assert view.holder.claimed

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple, cast
 
 from holdfast import errors
 from holdfast.core import requests as r
 from holdfast.stores.base import instant, micros
 from holdfast.stores.sql.dialect import BATCH, Dialect
-from holdfast.stores.sql.rules import decisions, settlement
+from holdfast.stores.sql.rules import decisions, renewals, settlement
 from holdfast.stores.sql.rules.lock import LockRow
 from holdfast.stores.sql.rules.notes import lets_in_before_the_end
 from holdfast.stores.sql.rules.runner import json_lists
@@ -61,12 +62,34 @@ class Batches:
             place: r.LeaseAnswer("renewed", micros(leases[place].ttl) / 1e6)
             for place in self._dialect.renew(leases, now)
         }
-        # First all that are alive, then what became of the others: settling their keys depends on the first.
-        for decide in (decisions.renew_alive, decisions.explain_loss):
-            for place, lease in enumerate(leases):
-                if answers.get(place) is None:
-                    answers[place] = self._on_lease(lease, now, decide)
+        left = {place: lease for place, lease in enumerate(leases) if place not in answers}
+        if len(left) == 1:  # settling its key depends on no other
+            answers |= {place: self._on_lease(lease, now, _renew_or_explain) for place, lease in left.items()}
+        else:
+            # First all that are alive, then what became of the others: settling their keys depends on these.
+            answers |= self._renew_together(left, now)
+            for decide in (decisions.renew_alive, decisions.explain_loss):
+                for place, lease in left.items():
+                    if place not in answers or (decide is decisions.explain_loss and not answers[place]):
+                        answers[place] = self._on_lease(lease, now, decide)
         return tuple(cast("r.LeaseAnswer", answers[place]) for place in range(len(leases)))
+
+    def _renew_together(
+        self, leases: Mapping[int, r.RenewLease], now: float | None
+    ) -> dict[int, r.LeaseAnswer | None]:
+        """Renew leases of which the rows of their locks say too little; see `renewals.renew`."""
+        answers: dict[int, r.LeaseAnswer | None] = {}
+        write = self._dialect.write_renewed
+        for start in range(0, len(leases), BATCH):
+            some = dict(islice(leases.items(), start, start + BATCH))
+            with suppress(Conflict):  # then they are asked for one by one
+                answers |= self._transactor.run(
+                    lambda deal, some=some: renewals.renew(deal, some, write),  # type: ignore[misc]
+                    now,
+                    create=False,
+                    urgent=True,
+                )
+        return answers
 
     def _on_lease(
         self,
@@ -175,3 +198,7 @@ class Batches:
         fetch, keys = self._sessions.fetch, json.dumps([key for key, _ in idle])
         fetch("raise_floor", token=max(token for _, token in idle))
         return len(fetch("delete_idle", keys=keys, idle_since=idle_since))
+
+
+def _renew_or_explain(lock: LockRow, lease: r.RenewLease) -> r.LeaseAnswer:
+    return decisions.renew_alive(lock, lease) or decisions.explain_loss(lock, lease)
