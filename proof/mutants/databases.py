@@ -567,7 +567,7 @@ DATABASE_MUTANTS = (
         "postgres: who holds listens",
         "13",
         "stores/postgres/store.py",
-        (("tells_holders=False", "tells_holders=True"),),
+        (('"tells_holders": False', '"tells_holders": True'),),
         LISTENING.format("who_only_holds_does_not_listen"),
     ),
     Mutant(

@@ -214,7 +214,12 @@ ENTERING_MUTANTS = (
         "sqlite: a renewal does not claim",
         ENTERING,
         SQL,
-        (("UPDATE holdfast_locks SET expires_at = :end, claimed = 1", "UPDATE holdfast_locks SET expires_at = :end"),),
+        (
+            (
+                "UPDATE holdfast_locks SET expires_at = :end, claimed = 1",
+                "UPDATE holdfast_locks SET expires_at = :end",
+            ),
+        ),
         f"{SQLITE_SUITE}::test_the_first_renewal_lasts_the_full_ttl",
     ),
     # Keeping it.
