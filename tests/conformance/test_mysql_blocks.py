@@ -103,11 +103,13 @@ def test_a_statement_that_the_server_has_forgotten_is_sent_as_a_text(
     assert len(session.fetch("hear", asked)) == 1
 
 
-def test_a_block_that_is_interrupted_may_have_committed(mysql_store, mysql_sessions, mariadb_server):
+@pytest.mark.parametrize("prepares", [True, False], ids=["a block", "a text"])
+def test_what_is_interrupted_may_have_committed(mysql_store, mysql_sessions, mariadb_server, prepares):
     """P6: where it was is not for the client to guess."""
     token = take(mysql_store).token
     assert isinstance(wait_for(mysql_store, "b-1"), Queued)
     other, handing = mysql_sessions(), mysql_sessions()
+    handing._prepares = prepares
     ((number,),) = handing.script("SELECT connection_id()")
     other.send([("begin", {}), ("lock_row", {"key": "k"})])
     asked = {"key": "k", "attempt": "a-1", "token": token, "instance": "i", "now": None}

@@ -11,7 +11,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import errors
 from holdfast.core.requests import (
     Acquire,
     Client,
@@ -128,7 +127,8 @@ def test_who_is_told_a_token_was_granted_it_by_this_very_release(opened, postgre
     assert len(store.sessions.fetch("notify_winner", attempt="a-1", **asked)) == 1
 
 
-def test_tables_of_version_1_are_refused_and_upgraded_with_all_that_is_in_them(opened, postgres_url):
+def test_tables_of_version_1_do_without_and_are_upgraded_with_all_that_is_in_them(opened, postgres_url):
+    """A release is rolled out first, beside older clients, and the tables are upgraded then."""
     first = SCHEMA._steps[0][1]
     with psycopg.connect(postgres_url) as theirs:
         theirs.execute(first.encode())
@@ -137,10 +137,9 @@ def test_tables_of_version_1_are_refused_and_upgraded_with_all_that_is_in_them(o
             " (lock_key, token, owner, attempt, expires_at, granted_at, instance, host, pid)"
             " VALUES ('old', 7, 'ann', 'a-0', 9000000000000000, 1, 'i', 'h', 1)"
         )
-    with pytest.raises(
-        errors.SchemaMismatch, match="version 1; this release needs 2: run: holdfast schema apply"
-    ):
-        opened(postgres_url)
+    early = opened(postgres_url)
+    assert early.tables().status().startswith("version 1")
+    pass_on(early, "early")
     store = opened(f"{postgres_url}?apply_schema=yes")
     assert store.tables().status() == "version 2, up to date"
     assert store.execute(Release("old", "a-0", 7)) == Released()

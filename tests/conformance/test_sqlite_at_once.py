@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncHoldfast, StoreMisconfigured
+from holdfast.client.aio.engine import MOST_AT_ONCE
 from holdfast.core.events import HistoryLevel
 from holdfast.core.family import Terms
 from holdfast.core.requests import Acquire, Granted, Probe, Release, Released
@@ -208,3 +209,27 @@ def test_tasks_take_free_locks_in_the_thread_of_their_loop(tmp_path: Path) -> No
             return threads
 
     assert asyncio.run(play()) == {threading.current_thread().name}
+
+
+def test_other_tasks_have_their_turn_among_what_is_answered_at_once(tmp_path: Path):
+    """Nothing of it suspends the task that asks: without that, its loop would serve nobody else."""
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        async with AsyncHoldfast(f"sqlite:///{tmp_path}/locks.db") as locks:
+            async with locks.hold("warm"):
+                pass
+            ticking = asyncio.create_task(other())
+            for number in range(100):
+                async with locks.hold(f"job:{number}"):
+                    pass
+            ticking.cancel()
+
+    asyncio.run(run())
+    assert turns >= 200 // MOST_AT_ONCE

@@ -16,7 +16,19 @@ import pytest
 
 from holdfast.core.events import HistoryLevel
 from holdfast.core.family import Outcome, Terms
-from holdfast.core.requests import Acquire, Granted, Queued, Release, Released, Request, Signal, Withdraw
+from holdfast.core.requests import (
+    Acquire,
+    Granted,
+    Queued,
+    RefreshTicket,
+    Release,
+    Released,
+    Renew,
+    Request,
+    Signal,
+    Sweep,
+    Withdraw,
+)
 from holdfast.stores.base import StoreOptions
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT
@@ -254,3 +266,29 @@ def test_the_winner_is_told_after_the_commit(houses: list[House]) -> None:
     house.take("b-1", 100.0)
     house.release("a-1", 101.0)
     assert seen == [[("b-1",)]]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [Sweep(now=111.0), Renew(tickets=(RefreshTicket(KEY, "b-1", 15.0),), now=111.0)],
+    ids=["sweep", "renew"],
+)
+def test_what_is_undone_as_a_whole_is_told_to_nobody(tmp_path: Path, request_: Request[Any], monkeypatch):
+    """P1: its winner would enter by a token that was never granted."""
+    house = House(tmp_path / "locks.db", "notable")
+    house.take("a-1", 100.0)
+    house.take("b-1", 101.0, patience=60.0)
+    before = house.state()
+
+    def fail(self: object, *args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(house.store.dialect), "tidy_up", fail)
+    monkeypatch.setattr(type(house.store.dialect), "refresh", fail)
+    with pytest.raises(KeyboardInterrupt):
+        house.ask(request_)
+    assert house.heard == []
+    assert house.state() == before
+    monkeypatch.undo()
+    house.ask(request_)
+    assert [signal.attempt for signal in house.heard] == ["b-1"]

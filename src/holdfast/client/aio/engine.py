@@ -28,6 +28,9 @@ L = TypeVar("L")
 T = TypeVar("T")
 
 
+MOST_AT_ONCE = 16  # requests that are answered without waiting, until other tasks have a turn
+
+
 class TaskHolding(Holding):
     """What a caller holds, in a program with tasks."""
 
@@ -42,6 +45,7 @@ class TaskEngine(Engine):
         super().start()
         self._worker: ThreadPoolExecutor | None = None
         self._groups: dict[type, Groups] = {}
+        self._at_once = 0
 
     def new_mailbox(self) -> AsyncMailbox:
         return AsyncMailbox()
@@ -94,8 +98,12 @@ class TaskEngine(Engine):
         store = self.store
         if not store.traits.blocking:
             return store.execute(request)
-        if store.traits.at_once and (answer := cast("AtOnce", store).execute_at_once(request)) is not None:
-            return answer
+        if store.traits.at_once:
+            self._at_once += 1
+            if self._at_once % MOST_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if (answer := cast("AtOnce", store).execute_at_once(request)) is not None:
+                return answer
         if store.traits.together and cast("Together", store).may_go_together(request):
             return await self._in_company(request)
         return await self.in_worker(store.execute, request)

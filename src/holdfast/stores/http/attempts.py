@@ -85,6 +85,9 @@ class Attempts:
             wanting = self._wanting.get(signal.attempt)
             return [replace(signal, to=wanting.to)] if wanting is not None else [signal]
         entry = self._entries.get((signal.key, signal.attempt))
+        if entry is not None and signal.token:  # it can be entered by: from now on it holds
+            entry = Entry(False, boot_time() + signal.expires_in, entry.to)
+            self._entries[signal.key, signal.attempt] = entry
         return [replace(signal, to=entry.to)] if entry is not None and entry.to else [signal]
 
     def missed(self) -> list[r.Signal]:

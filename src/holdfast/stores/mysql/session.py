@@ -62,9 +62,18 @@ class MySQLSession:
                 self.roll_back()
                 self._in_transaction = statement.begins
         texts = statement.filled(parameters, self._connection.escape)
-        results = self._trip(texts, statement.count, unknown=True)
+        results = self._run(statement, texts, statement.count)
         self._in_transaction = False
         return statement.answer(results)
+
+    def _run(self, statement: Statement, texts: list[str], must: int) -> list[list[Row]]:
+        """Send a statement. One that answers after its commit may have committed when it is interrupted."""
+        try:
+            return self._trip(texts, must, unknown=True)
+        except (failures.Interrupted, failures.TookTooLong) as error:
+            if statement.begins and statement.is_block:
+                raise errors.OutcomeUnknown(str(error)) from error
+            raise
 
     def _execute(self, name: str, statement: Statement, parameters: dict[str, Any]) -> list[Row]:
         """Run statements as one block, which the server has parsed before: once for each connection."""
@@ -74,12 +83,7 @@ class MySQLSession:
         if before:
             texts.insert(0, statement.preparation(name, quote))
         must = before + statement.answers
-        try:
-            results = self._trip(texts, must, unknown=True)
-        except (failures.Interrupted, failures.TookTooLong) as error:
-            if statement.begins:  # and maybe it has committed already
-                raise errors.OutcomeUnknown(str(error)) from error
-            raise
+        results = self._run(statement, texts, must)
         self._prepared.add(name)
         self._in_transaction = False
         return [row for rows in results[before:must] for row in rows]

@@ -12,7 +12,7 @@ from holdfast.core import requests as r
 from holdfast.core.cluster import Assigned, Claim, Claimed
 from holdfast.core.events import HistoryLevel
 from holdfast.log import log
-from holdfast.stores.base import instant, micros, place_of
+from holdfast.stores.base import instant, is_not_made_yet, micros, place_of
 from holdfast.stores.postgres import failures, groups
 from holdfast.stores.postgres.schema import SCHEMA, SQL, named
 from holdfast.stores.postgres.session import CHANNEL, END, WATCHED, notification
@@ -116,6 +116,8 @@ class PostgresDialect(Dialect[PooledSessions]):
             try:
                 return self.sessions.use(lambda session: session.send(batch, commits=True))
             except (errors.StoreMisconfigured, errors.SchemaMismatch) as error:
+                if not is_not_made_yet(error):
+                    raise
                 self._may_call = False
                 log().warning("going on without holdfast's functions, which is slower: %s", error)
         return [[]]

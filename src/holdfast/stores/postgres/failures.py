@@ -7,7 +7,7 @@ from holdfast.stores.base import not_made_yet
 from holdfast.stores.sql.transactions.session import Conflict, RowLocked
 
 READ_ONLY = "25006"
-MISSING = ("3D000", "3F000", "42P01", "42501")  # database, schema, tables, rights
+MISSING = ("3D000", "3F000", "42P01", "42883", "42501")  # database, schema, tables, functions, rights
 
 # The first entry that a state begins with decides. Whenever the server sends an error, it has rolled back. So
 # nothing here is unknown: that is only a line that breaks, or an answer that does not come.

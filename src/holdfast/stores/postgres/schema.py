@@ -45,6 +45,10 @@ def named(text: str, server: ServerOptions) -> str:
 class PostgresSchema(Schema[PostgresSession]):
     """See the module. It is created in one transaction."""
 
+    def __init__(self, package: str, rights: dict[str, str]) -> None:
+        super().__init__(package, rights)
+        self.oldest = 1  # which has no functions. So a release can be rolled out first, and applied then
+
     def script(self, server: ServerOptions, since: int = 0) -> str:
         """Return what creates the tables, or brings them from the version *since* to ours."""
         where = ""

@@ -63,7 +63,9 @@ class Notifications(SignalThread):
 
     def expect(self, lasts: float, *, begins: bool = True) -> None:
         """Listen for a while, from now on."""
-        self._wanted_until = max(self._wanted_until, time.monotonic() + max(lasts, LINGER))
+        until = time.monotonic() + max(lasts, LINGER)
+        with self._mutex:  # of two who say so at once, the later time counts
+            self._wanted_until = max(self._wanted_until, until)
         if not self._ready.is_set() and (ready := self._have_thread()) and begins:
             ready.wait(START)
 
@@ -82,7 +84,7 @@ class Notifications(SignalThread):
                 if self._seconds_left() > 0:
                     ready.set()
                     return False
-                self._thread = None
+                self._thread, self.hears = None, False
             return True
 
     def _listen_beside(self, stopped: socket.socket, ready: threading.Event) -> None:
@@ -132,7 +134,9 @@ class Notifications(SignalThread):
                     return
                 pg.consume_input()
         finally:
-            self.hears = False
+            with self._mutex:
+                if self._thread in (None, threading.current_thread()):  # otherwise it is another's to say
+                    self.hears = False
             with suppress(psycopg.Error):
                 self._close(connection)
 

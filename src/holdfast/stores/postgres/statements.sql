@@ -110,7 +110,7 @@ held AS MATERIALIZED (
                           AND expires_at > k.now AND notes IS NULL
                           FOR NO KEY UPDATE SKIP LOCKED) AS l)
 UPDATE holdfast_locks AS l
-   SET owner = NULL, attempt = NULL, last_attempt = l.attempt, expires_at = held.now
+   SET owner = NULL, attempt = NULL, last_attempt = l.attempt, claimed = 1, expires_at = held.now
   FROM held WHERE l.lock_key = held.key AND l.lock_key = ANY (ARRAY (SELECT key FROM held))
    AND (NOT :lazily::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL)
 RETURNING l.lock_key;

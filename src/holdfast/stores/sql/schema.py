@@ -44,6 +44,7 @@ class Schema(ABC, Generic[S]):
         self._steps = schema_versions(package)
         self.rights = LOCKS | rights | CLUSTER
         self.version = self._steps[-1][0]
+        self.oldest = self.version  # that clients of this release can use
 
     def script(self, server: ServerOptions, since: int = 0) -> str:
         """Return what creates the tables, or brings them from the version *since* to ours."""
@@ -69,7 +70,7 @@ class Schema(ABC, Generic[S]):
                 session.script(self.script(server, found or 0).strip().removesuffix(";"))
 
     def check(self, session: S, server: ServerOptions) -> None:
-        """Create the tables if that is asked for; raise `SchemaMismatch` unless they are of our version."""
+        """Create the tables if that is asked for; raise `SchemaMismatch` unless we can use them."""
         if server.apply_schema:
             self.apply(session, server)
         found = self.find(session, server)
@@ -80,7 +81,7 @@ class Schema(ABC, Generic[S]):
                     " Run: holdfast schema apply URL; or put apply_schema=yes into the url"
                 )
             )
-        if found != self.version:
+        if not self.oldest <= found <= self.version:
             raise mismatch(found, self.version)
 
     def drop(self, session: Any, server: ServerOptions) -> int:

@@ -121,11 +121,20 @@ class FileSessions:
                 self.database.grouped = False  # an interrupt may have left it so
                 self._afterwards = afterwards
                 if type(request) in AS_ONE:
-                    return self.database.as_one(lambda: answer(request))
+                    return self._as_one(answer, request, afterwards)
                 return answer(request)
         finally:  # whatever fails in the end: what was committed before concerns others all the same
             for work in afterwards:
                 work()
+
+    def _as_one(self, answer: Callable[[Any], A], request: Any, afterwards: list[Callable[[], None]]) -> A:
+        """Have many transactions be one. If it fails, nobody is told of what it did: it is undone."""
+        before = len(afterwards)
+        try:
+            return self.database.as_one(lambda: answer(request))
+        except BaseException:
+            del afterwards[before:]
+            raise
 
     def _serve_at_once(self) -> None:
         """Do for those who answer at once what they must not wait for: connect, and see to the log.

@@ -20,6 +20,8 @@ from holdfast.stores.sql.rules.runner import json_lists
 from holdfast.stores.sql.transactions.session import Conflict
 from holdfast.stores.sql.transactions.transactor import Transactor
 
+MOST_LOCKED = 250  # rows that are locked over a round trip: who stops there keeps others from them
+
 
 class WaitedFor(NamedTuple):
     """A lock that somebody waits for, and the ticket at its head."""
@@ -80,8 +82,8 @@ class Batches:
         """Renew leases of which the rows of their locks say too little; see `renewals.renew`."""
         answers: dict[int, r.LeaseAnswer | None] = {}
         write = self._dialect.write_renewed
-        for start in range(0, len(leases), BATCH):
-            some = dict(islice(leases.items(), start, start + BATCH))
+        for start in range(0, len(leases), MOST_LOCKED):
+            some = dict(islice(leases.items(), start, start + MOST_LOCKED))
             with suppress(Conflict):  # then they are asked for one by one
                 answers |= self._transactor.run(
                     lambda deal, some=some: renewals.renew(deal, some, write),  # type: ignore[misc]
