@@ -112,12 +112,13 @@ NO_NOTES = Notes()
 
 def fits(wanted: Terms, held: Iterable[Terms], permits: int) -> bool:
     """Tell whether a lease on these terms is possible beside those that are held."""
-    others = list(held)
-    if any(each.mode != wanted.mode for each in others):
-        return False
-    if wanted.mode == "permits":
-        return sum(each.take for each in others) + wanted.take <= permits
-    return wanted.mode == "shared" or not others
+    mode, taken, alone = wanted.mode, wanted.take, True
+    for each in held:
+        if each.mode != mode:
+            return False
+        taken += each.take
+        alone = False
+    return taken <= permits if mode == "permits" else alone or mode == "shared"
 
 
 def dump(value: Terms | Notes) -> str | None:
