@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Literal
 
 from holdfast.core.data import as_dict, data
@@ -130,6 +131,7 @@ def dump(value: Terms | Notes) -> str | None:
     return json.dumps(unusual, separators=(",", ":"), sort_keys=True) if unusual else None
 
 
+@lru_cache(256)
 def load_terms(text: str | None) -> Terms:
     """Return what `dump` made of terms."""
     return Terms(**known(Terms, json.loads(text))) if text else PLAIN

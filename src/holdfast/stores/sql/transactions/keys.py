@@ -12,13 +12,14 @@ from holdfast.stores.base import instant
 from holdfast.stores.sql.dialect import Dialect
 from holdfast.stores.sql.rules import decisions
 from holdfast.stores.sql.rules.circles import WaitTables, end_circles
+from holdfast.stores.sql.rules.deal import PendingAnswer
 from holdfast.stores.sql.rules.decisions import Acquired
 from holdfast.stores.sql.rules.holds import is_plain
 from holdfast.stores.sql.rules.lock import LockRow
 from holdfast.stores.sql.transactions.session import RowLocked
 from holdfast.stores.sql.transactions.transactor import Transactor
 
-MOST_CONTENDED = 1000
+MOST_CONTENDED = MOST_NOT_PLAIN = 1000
 
 
 class KeyRequests:
@@ -31,6 +32,7 @@ class KeyRequests:
         self._is_fast = transactor.level != "all"  # otherwise everything goes into the history as well
         self._expect = dialect.signals.expect
         self._contended: dict[str, str] = {}  # key → the attempt of ours that was queued there last
+        self._not_plain: set[str] = set()  # keys that we were asked for on other terms last
         self.answers: dict[type, Callable[[Any], Any]] = {
             r.Acquire: self._acquire,
             r.Release: self._release,
@@ -47,13 +49,14 @@ class KeyRequests:
         if type(request) is r.Acquire and is_plain(request.terms):
             may_be_had = self._contended.get(request.key, request.attempt) == request.attempt
             return fast.acquire(request) if may_be_had else None
-        if type(request) is r.Release and not request.retire and request.key not in self._contended:
-            return fast.release(request)
+        if type(request) is r.Release and self._may_release_fast(request):
+            return None if request.key in self._contended else fast.release(request)
         return None
 
     def _acquire(self, request: r.Acquire) -> Acquired:
         key, attempt = request.key, request.attempt
         plain = is_plain(request.terms)
+        self._expect_terms(key, plain)
         is_fast = plain and self._is_fast
         may_close_a_circle = True
         try:
@@ -71,7 +74,7 @@ class KeyRequests:
             if is_fast and request.wait and (queued := self._dialect.queue(request)):
                 answer, may_close_a_circle = queued
             else:
-                answer = self._decide(decisions.acquire, request, create=True, lazily=_is_queued)
+                answer, may_close_a_circle = self._decide(_acquire, request, create=True, lazily=_is_queued)
         except RowLocked:
             # A caller's open transaction is about to take or free the lock. Whoever waits asks again soon.
             answer = self._dialect.put_off(request)
@@ -104,9 +107,21 @@ class KeyRequests:
             self._contended.clear()
         self._contended[key] = attempt
 
+    def _expect_terms(self, key: str, plain: bool) -> None:
+        """Remember on what terms a key is asked for: only leases on plain ones are released on fast paths."""
+        if plain:
+            self._not_plain.discard(key)
+        elif key not in self._not_plain:
+            if len(self._not_plain) >= MOST_NOT_PLAIN:
+                self._not_plain.clear()
+            self._not_plain.add(key)
+
+    def _may_release_fast(self, request: r.Release) -> bool:
+        return self._is_fast and not request.retire and request.key not in self._not_plain
+
     def _release(self, request: r.Release) -> r.Released | r.NotHeld | r.Refused:
         answer: r.Released | r.NotHeld | r.Refused | None = None
-        if self._is_fast and not request.retire:
+        if self._may_release_fast(request):
             answer = self._release_fast(request)
         if answer is None:
             # But for outcomes: nobody may have been told of one that is not there after a crash.
@@ -135,5 +150,13 @@ class KeyRequests:
         return self._on_key(key, attempt, now, lambda lock: rule(lock, request), **how)
 
 
-def _is_queued(answer: Acquired) -> bool:
-    return isinstance(answer, r.Queued)
+def _acquire(lock: LockRow, request: r.Acquire) -> tuple[Acquired, bool] | PendingAnswer:
+    """Decide; whether a ticket may have closed a circle is read with the commit, when others can see it."""
+    answer = decisions.acquire(lock, request)
+    if not isinstance(answer, r.Queued):
+        return answer, False
+    return PendingAnswer(("is_waited_for", {"owner": request.owner}), lambda rows: (answer, bool(rows[0][0])))
+
+
+def _is_queued(answer: tuple[Acquired, bool] | PendingAnswer) -> bool:
+    return isinstance(answer, PendingAnswer)
