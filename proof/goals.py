@@ -24,6 +24,7 @@ class Goals:
     ok: int  # of a hundred calls: not all of them may be refused or lost
     takeovers: int
     classes: int
+    entered: int = 0  # hand-overs, without another request
     bare_lost: int = 0
     passed_on: int = 0  # calls by another thread or task than the one that has taken the lease
     refusals: int = 0  # of those who came too late: by the fence, and as many by the resource itself
@@ -34,6 +35,7 @@ class Goals:
         part = min(seconds / self.seconds, 1.0)
         wanted = {"calls": int(part * self.calls), "% ok calls": self.ok}
         wanted["takeovers"] = int(part * self.takeovers)
+        wanted["hand-overs entered"] = int(part * self.entered)
         if self.is_long(seconds):
             wanted |= {"kinds of faults": self.classes, "updates lost without a fence": self.bare_lost}
             wanted["calls that were passed on"] = self.passed_on
@@ -51,6 +53,7 @@ FULL = Goals(
     ok=60,
     takeovers=1_000,
     classes=12,
+    entered=50,
     bare_lost=1,
     passed_on=1_000,
     refusals=1,
@@ -83,6 +86,7 @@ def _shown(history: History, verdict: Verdict) -> dict[str, int]:
         "calls": len(history.calls),
         "% ok calls": 100 * ok // max(len(history.calls), 1),
         "takeovers": int(verdict.figures.get("takeovers", 0)),
+        "hand-overs entered": int(verdict.figures.get("entered by the hand-over", 0)),
         "kinds of faults": len({fault.fault for fault in history.faults}),
         "updates lost without a fence": int(verdict.figures.get("bare_lost", 0)),
         "calls that were passed on": sum(bool(call.by) for call in history.calls),

@@ -33,8 +33,12 @@ class Playing(Serving):
             actor.traces = isinstance(told, type)
         elif told is errors.OutcomeUnknown or isinstance(told, Queued):
             actor.traces = True
-        if isinstance(told, Queued) and request.attempt not in actor.keeper.tickets:
-            actor.keeper.wait(request.key, request.attempt, float(world.now))
+        if isinstance(told, Queued):
+            assert actor.play is not None
+            if request.attempt not in actor.keeper.tickets:
+                actor.keeper.wait(request.key, request.attempt, float(world.now))
+            asked = float(actor.play.place.asked)
+            actor.keeper.queued(request.attempt, asked=asked, answered_at=told.at)
         self.go_on(world, actor, told)
 
     def _renewed(self, world: World, actor: Actor, request: Renew, told: Any) -> None:
@@ -57,10 +61,11 @@ class Playing(Serving):
         """Take in a signal, for now or for the next wait."""
         if actor.play is None or actor.attempt != signal.attempt:
             return
+        heard = actor.keeper.heard(signal)
         if actor.waits:
-            self.go_on(world, actor, signal)
+            self.go_on(world, actor, heard)
         else:
-            actor.mail = (*actor.mail, signal)
+            actor.mail = (*actor.mail, heard)
 
     # Plans.
 
@@ -130,6 +135,7 @@ class Playing(Serving):
     def _keep(self, world: World, actor: Actor, grant: Grant) -> None:
         """Trust a lease, as long as it can be trusted."""
         judge = Judge(self.counts, {}, world.trust())  # what others trust
+        self.counts["entered"] += bool(grant.lasts)
         kept = actor.keeper.keep(grant, max_hold=None)
         actor.held = (*actor.held, kept)
         self.note("client {} has {}, until {:g} s", actor.number, grant.key, grant.trusted_until)

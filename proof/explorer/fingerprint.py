@@ -27,12 +27,14 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any
 
-from holdfast.core.requests import Acquire, Granted, Release, Renew, Renewed
+from holdfast.core.requests import Acquire, Granted, Release, Renew, Renewed, Signal
+from holdfast.stores.base import micros
 from proof.explorer.bounds import CLOCK_STEP, Bounds
 from proof.explorer.portrait import (
     Form,
     attempts,
     attempts_of,
+    can_be_entered,
     in_use,
     portrait,
     request_form,
@@ -99,7 +101,7 @@ class _Form:
             tuple([form for form, _ in clients]),
             tuple([self._lock(key, self._heard_of) for key in self._keys]),
             tuple(sorted([self._flight(flight) for flight in world.flights], key=written)),
-            tuple(sorted([(self._name(s.attempt), s.kind, s.expires_in) for _, s in world.signals])),
+            tuple(sorted([self._signal(signal) for _, signal in world.signals])),
             tuple(sorted([self._name(attempt) for attempt in world.excused & self._heard_of])),
             tuple(sorted([self._name(attempt) for attempt in world.told & self._heard_of])),
         )
@@ -117,6 +119,7 @@ class _Form:
             known.update(tokens(actor))
         for flight in world.flights:
             known.update(_tokens_under_way(flight))
+        known.update([(signal.key, signal.token) for _, signal in world.signals if signal.token])
         return {each: rank for rank, each in enumerate(sorted(known, key=self._by_key))}
 
     def _by_key(self, token: tuple[str, int]) -> tuple[int, int]:
@@ -133,7 +136,23 @@ class _Form:
 
     def _client(self, actor: Actor) -> Form:
         seen = portrait(actor, self._world.now, self._keys)
-        return seen, tuple([self._ranks[token] for token in tokens(actor)]), self._gone(actor)
+        ranks = tuple([self._ranks[token] for token in tokens(actor)])
+        return seen, ranks, self._anchors(actor), self._gone(actor)
+
+    def _anchors(self, actor: Actor) -> Form:
+        """Return what the tickets of a client would count a hand-over from, as long as that matters."""
+        now = self._world.now
+        return tuple(
+            [
+                (attempt[2:], int(ticket.asked) - now, self._since(ticket.answered_at))
+                for attempt, ticket in actor.keeper.tickets.items()
+                if can_be_entered(ticket.asked, now)
+            ]
+        )
+
+    def _since(self, at: float) -> int:
+        """Return how long ago a time that the store has told was, by its clock."""
+        return micros(at) - self._store_now if at else 1
 
     def _gone(self, actor: Actor) -> Form:
         """Return the ends of leases that are trusted, while the store has nothing of them any more.
@@ -215,14 +234,21 @@ class _Form:
             sorted([name(attempt) for attempt in books.over if attempt in heard_of]),
         )
 
+    def _signal(self, signal: Signal) -> Form:
+        rank = self._ranks[signal.key, signal.token] if signal.token else -1
+        return self._name(signal.attempt), signal.kind, signal.expires_in, rank, self._since(signal.at)
+
     def _flight(self, flight: Flight) -> Form:
         answer = flight.answer
         said: Form = ()
         if isinstance(answer, Renewed):
             said = tuple([(lease.outcome, lease.why or "") for lease in answer.leases])
-            said += tuple([(told.outcome, told.head, told.expires_in) for told in answer.tickets])
+            said += tuple(
+                [(told.outcome, told.head, told.expires_in, self._since(told.at)) for told in answer.tickets]
+            )
         elif answer is not None:
             said = tuple([getattr(answer, name, "") for name in ("position", "expires_in", "why")])
+            said += (self._since(getattr(answer, "at", 0.0)),)
         return (
             self._order[str(flight.client)],
             flight.part,

@@ -174,7 +174,13 @@ class Moves(Sending):
             claim=SETTINGS.claim,
         )
         plan = partial(
-            plans.acquire, request, timeout=wait, settings=SETTINGS, roll=roll, retire=self._repeats
+            plans.acquire,
+            request,
+            timeout=wait,
+            settings=SETTINGS,
+            roll=roll,
+            retire=self._repeats,
+            enters=True,
         )
         self.start(world, actor, lambda clock: plan(clock=clock))
 
@@ -219,6 +225,8 @@ class Moves(Sending):
         world.ahead += by
         if by > 0:  # leases that were granted before end early, as the documents say
             early = {kept.grant.attempt for kept in world.kept()}
+            early |= {signal.attempt for _, signal in world.signals if signal.token}
+            early |= {actor.attempt for actor in world.actors if actor.attempt and _handed(actor)}
             for flight in world.flights:
                 if flight.answer is not None:
                     early |= {lease.attempt for lease in getattr(flight.request, "leases", ())}
@@ -236,6 +244,10 @@ class Moves(Sending):
         self.look(world)
         if world.calm:
             _nothing_stands_still(world)
+
+
+def _handed(actor: Actor) -> bool:
+    return any(isinstance(each, plans.Handed) for each in actor.mail)
 
 
 def _nobody_goes_on_with_what_is_broken(world: World) -> None:

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.core.keeper import Kept
-from holdfast.core.requests import Renew
-from proof.explorer.plans import seconds
+from holdfast.core.plans import Handed
+from holdfast.core.requests import Renew, Signal
+from proof.explorer.bounds import SETTINGS
+from proof.explorer.plans import NEVER, seconds
 from proof.explorer.world import Actor, Written
 
 Form = tuple[Any, ...]
@@ -47,6 +49,9 @@ def tokens(actor: Actor) -> Iterator[tuple[str, int]]:
     if actor.renewing is not None:
         for lease in actor.renewing.leases:
             yield lease.key, lease.token
+    for each in actor.mail:
+        if isinstance(each, Handed):
+            yield actor.key, each.token
 
 
 def attempts(actor: Actor) -> Iterator[str]:
@@ -120,7 +125,7 @@ def _play(actor: Actor, now: int, keys: list[str]) -> Form:
         tuple([_until(instant, now) for instant in place.instants]),
         place.asked - now if place.asked >= 0 else 1,
         keys.index(actor.key),
-        tuple([(signal.kind, signal.expires_in) for signal in actor.mail]),
+        tuple([_mail(each, now) for each in actor.mail]),
         actor.unsent,
         _until(actor.gives_up_at, now),
         actor.traces,
@@ -144,9 +149,22 @@ def _care(actor: Actor, kept: Kept, now: int) -> Form:
     return _until(seconds(kept.renew_at), now), kept.failures, kept.renews, again
 
 
+def can_be_entered(since: float, now: int) -> bool:
+    """Tell whether enough is left of a hand-over since then. If not, it is a hint, and so it stays."""
+    return since + SETTINGS.claim / 2 >= now
+
+
+def _mail(signal: Signal | Handed, now: int) -> Form:
+    if isinstance(signal, Signal):
+        return signal.kind, signal.expires_in
+    return "granted", int(signal.since) - now if can_be_entered(signal.since, now) else -NEVER
+
+
 def _overtaken(actor: Actor, now: int) -> int:
     """Return what a signal for a lease that is not known yet means: for what is asked now, or was before."""
     hurried_at = actor.keeper.hurried_at
+    if actor.keeper.tickets and can_be_entered(hurried_at, now):  # a hand-over counts from earlier
+        return 3 + now - int(hurried_at)
     asked = now if actor.play is None or actor.play.place.asked < 0 else actor.play.place.asked
     return 2 if hurried_at >= now else 1 if hurried_at >= asked else 0
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from holdfast.core.keeper import Keeper, Kept
-from holdfast.core.plans import Grant, Wait
+from holdfast.core.plans import Grant, Handed, Wait
 from holdfast.core.requests import Renew, Request, Signal
 from proof.explorer.bounds import ROLL, SETTINGS, Bounds
 from proof.explorer.invariants import Ends, StoreClock, Trust
@@ -86,7 +86,7 @@ class Actor:
         self.key = ""
         self.attempt: str | None = None  # that signals are for; None while it releases
         self.releasing: Grant | None = None
-        self.mail: tuple[Signal, ...] = ()
+        self.mail: tuple[Signal | Handed, ...] = ()
         self.unsent = False  # it wants to ask something, and nothing has come of that yet
         self.gives_up_at: int | None = None  # waiting for an answer
         self.traces = False  # something of its attempt may be left in the store

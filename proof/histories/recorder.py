@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from holdfast import StoreUnavailable
 from holdfast.clock import boot_time
 from holdfast.core.family import PLAIN
+from holdfast.core.plans import Grant
 from holdfast.core.requests import (
     Acquire,
     Break,
@@ -34,6 +35,7 @@ from holdfast.core.requests import (
     Request,
     Withdraw,
 )
+from holdfast.core.settings import Settings
 from proof.histories.records import CALLS, Outcome
 
 _ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
@@ -124,17 +126,25 @@ class Recorder:
     # What a client asks of its store.
 
     def watch(self, client: Any) -> None:
-        """Note every request of *client*, by standing before its store."""
-        execute: Callable[[Request[Any]], Any] = client._engine.store.execute
+        """Note every request of *client*, by standing before its store; and what it enters without one."""
+        engine = client._engine
+        execute: Callable[[Request[Any]], Any] = engine.store.execute
+        keep: Callable[[Grant, Any], Any] = engine.keep
 
         def recorded(request: Request[Any]) -> Any:
             fields = _fields_of(request)
             return self._record(execute, request, fields) if fields else execute(request)
 
-        store = client._engine.store
-        store.execute = recorded
-        if store.traits.at_once:
-            self._watch_at_once(store)
+        def kept(grant: Grant, wish: Any) -> Any:
+            if grant.lasts:
+                self._enter(grant, engine.settings)
+            return keep(grant, wish)
+
+        engine.store.execute, engine.keep = recorded, kept
+        if engine.store.traits.at_once:
+            self._watch_at_once(engine.store)
+        if engine.store.traits.together:
+            self._watch_together(engine.store)
 
     def _watch_at_once(self, store: Any) -> None:
         """Note what is answered at once; what is not was certainly not applied."""
@@ -154,38 +164,92 @@ class Recorder:
 
         store.execute_at_once = recorded
 
+    def _watch_together(self, store: Any) -> None:
+        """Note what is asked together; where there is no answer, nothing was applied."""
+        ask = store.try_together
+
+        def recorded(requests: Sequence[Request[Any]]) -> list[Any]:
+            noted = [(request, self._ask(_fields_of(request))) for request in requests]
+            try:
+                answers: list[Any] = ask(requests)
+            except BaseException as error:
+                for request, numbers in noted:
+                    self._fail(request, numbers, error)
+                raise
+            for (request, numbers), answer in zip(noted, answers, strict=True):
+                if answer is None or isinstance(answer, BaseException):
+                    self._fail(request, numbers, answer or WouldWait())
+                else:
+                    self._tell(request, numbers, answer)
+            return answers
+
+        store.try_together = recorded
+
+    def _enter(self, grant: Grant, settings: Settings) -> None:
+        """Note that a winner has entered by the hand-over, before its keeper knows of the lease."""
+        self._granted(grant.owner)
+        fields = {
+            "worker": self.name,
+            "kind": "Enter",
+            "key": grant.key,
+            "attempt": grant.attempt,
+            "owner": grant.owner,
+            "ttl": grant.lasts,
+            "plain": grant.terms == PLAIN,
+            "called": grant.trusted_until - grant.lasts + settings.margin_for(grant.lasts),
+            "returned": boot_time(),
+            "outcome": "ok",
+            "answer": "Granted",
+            "token": grant.token,
+            "holds": 1,
+        }
+        self._write("ask", next(self._asks), fields)
+
     def _record(
         self, execute: Callable[[Request[Any]], Any], request: Request[Any], asks: list[dict[str, Any]]
     ) -> Any:
+        numbers = self._ask(asks)
+        try:
+            answer = execute(request)
+        except BaseException as error:
+            self._fail(request, numbers, error)
+            raise
+        self._tell(request, numbers, answer)
+        return answer
+
+    def _ask(self, asks: list[dict[str, Any]]) -> list[int]:
         numbers = [next(self._asks) for _ in asks]
         called = boot_time()
         for number, fields in zip(numbers, asks, strict=True):
             self._write("ask", number, {"worker": self.name, **fields, "called": called})
-        try:
-            answer = execute(request)
-        except BaseException as error:
-            outcome: Outcome = "refused" if isinstance(error, StoreUnavailable) else "unknown"
-            said: dict[str, Any] = {"outcome": outcome, "why": text_of(error)}
-            if outcome == "refused":  # else it may still happen: a statement can be late
-                said["returned"] = boot_time()
-            self._learn(request, None, outcome)
-            for number in numbers:
-                self._write("ask", number, said)
-            raise
+        return numbers
+
+    def _fail(self, request: Request[Any], numbers: list[int], error: BaseException) -> None:
+        outcome: Outcome = "refused" if isinstance(error, StoreUnavailable) else "unknown"
+        said: dict[str, Any] = {"outcome": outcome, "why": text_of(error)}
+        if outcome == "refused":  # else it may still happen: a statement can be late
+            said["returned"] = boot_time()
+        self._learn(request, None, outcome)
+        for number in numbers:
+            self._write("ask", number, said)
+
+    def _tell(self, request: Request[Any], numbers: list[int], answer: Any) -> None:
         returned = boot_time()
         self._learn(request, answer, "ok")
         for number, fields in zip(numbers, _answers_of(answer), strict=True):
             self._write("ask", number, {"returned": returned, "outcome": "ok", **fields})
-        return answer
 
     def _learn(self, request: Request[Any], answer: Any, outcome: Outcome) -> None:
         if isinstance(request, Acquire) and (outcome == "unknown" or isinstance(answer, Granted)):
-            self._grants[request.owner] = self._grants.get(request.owner, 0) + 1
+            self._granted(request.owner)
         elif isinstance(request, Release):
             if isinstance(answer, Released):
                 self._releases[request.attempt] = "ok"
             elif outcome == "unknown":
                 self._releases.setdefault(request.attempt, "unknown")
+
+    def _granted(self, owner: str) -> None:
+        self._grants[owner] = self._grants.get(owner, 0) + 1
 
 
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()

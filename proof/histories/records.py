@@ -55,11 +55,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request of a client to its store, and the answer. A batch of renewals is one for each lease."""
+    """One request of a client to its store, and the answer. A batch of renewals is one for each lease.
+
+    Who enters by a hand-over asks nothing. That is noted as an `Enter`: called at the instant from which it
+    trusts the lease for the claim window, and returned when it has entered.
+    """
 
     worker: str  # the process
     number: int
-    kind: str  # Acquire, Renew, Refresh, Release, Withdraw, Break
+    kind: str  # Acquire, Enter, Renew, Refresh, Release, Withdraw, Break
     key: str
     attempt: str
     owner: str  # only of Acquire
@@ -178,6 +182,11 @@ class Verdict:
     checked: dict[str, int] = field(default_factory=dict)  # by rule: how many things it was applied to
     undecided: int = 0
     figures: dict[str, float] = field(default_factory=dict)  # what else is worth telling
+
+
+def entered(history: History) -> set[tuple[str, int]]:
+    """Return the attempts that have entered by a hand-over, each with its token."""
+    return {(ask.attempt, ask.token) for ask in history.asks if ask.kind == "Enter"}
 
 
 # Reading and writing. The lines of a process are written by `recorder`; everything else by this.

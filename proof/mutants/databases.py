@@ -34,6 +34,7 @@ CALLING = "tests/conformance/test_postgres_functions.py::test_{}"
 LISTENING = "tests/conformance/test_postgres_listening.py::test_{}"
 ON_MYSQL = "tests/conformance/test_mysql.py::TestMySQL::test_{}"
 MYSQL_ROWS = "tests/conformance/test_mysql_rows.py::test_{}"
+MYSQL_BLOCKS = "tests/conformance/test_mysql_blocks.py::test_{}"
 MYSQL_SIGNALS = "tests/conformance/test_mysql_signals.py::test_{}"
 FENCING = "tests/clients/test_fencing.py::test_{}"
 CALLERS = "tests/clients/test_callers.py::test_{}"
@@ -371,7 +372,12 @@ DATABASE_MUTANTS = (
         "mysql: the last in the queue is first",
         "P7, 22",
         MYSQL,
-        (("\n       AND one.number = (SELECT min(number)", "\n       AND one.number = (SELECT max(number)"),),
+        (
+            (
+                "WHERE lock_key = :key ORDER BY number LIMIT 1;\nSELECT expires_at > @",
+                "WHERE lock_key = :key ORDER BY number DESC LIMIT 1;\nSELECT expires_at > @",
+            ),
+        ),
         ON_MYSQL.format("a_release_hands_over_to_the_head"),
     ),
     Mutant(
@@ -417,7 +423,7 @@ DATABASE_MUTANTS = (
         "mysql: a hand-over forgets the terms of the winner",
         "Terms",
         MYSQL,
-        (("AND l.notes IS NULL AND one.terms IS NULL\n", "AND l.notes IS NULL\n"),),
+        (("AND @holdfast_terms IS NULL AND coalesce", "AND coalesce"),),
         MYSQL_SIGNALS.format("those_whose_holds_are_not_in_the_row_are_told_too_and_once"),
     ),
     Mutant(
@@ -427,10 +433,59 @@ DATABASE_MUTANTS = (
         (
             (
                 "has_any := EXISTS (SELECT FROM @.holdfast_locks AS l WHERE l.owner = an_owner AND",
-                "has_any := EXISTS (SELECT FROM @.holdfast_locks AS l WHERE l.owner = an_attempt AND",
+                "has_any := EXISTS (SELECT FROM @.holdfast_locks AS l WHERE l.owner = a_host AND",
             ),
         ),
         CALLING.format("who_holds_something_may_close_a_circle_and_looks"),
+    ),
+    Mutant(
+        "mysql: who joins a queue looks for a circle before the commit",
+        "Deadlocks",
+        MYSQL,
+        (
+            (
+                "COMMIT;\nSELECT 1 INTO @holdfast_wanted FROM holdfast_locks",
+                "SELECT 1 INTO @holdfast_wanted FROM holdfast_locks",
+            ),
+            (
+                " WHERE h.owner = :owner AND l.waiters > 0 LIMIT 1;\nSELECT concat_ws",
+                " WHERE h.owner = :owner AND l.waiters > 0 LIMIT 1;\nCOMMIT;\nSELECT concat_ws",
+            ),
+        ),
+        MYSQL_BLOCKS.format("who_joins_a_queue_looks_for_a_circle_after_the_commit"),
+    ),
+    Mutant(
+        "mysql: who has ended joins a queue",
+        "P6",
+        MYSQL,
+        (
+            (
+                "\n                          AND @holdfast_ended IS NULL, @holdfast_number, NULL);",
+                ", @holdfast_number, NULL);",
+            ),
+        ),
+        MYSQL_BLOCKS.format("who_ends_while_it_waits_for_the_row_does_not_join"),
+    ),
+    Mutant(
+        "mysql: who joins a queue leaves a dead head where it is",
+        "Queue and hand-over",
+        MYSQL,
+        ((" AND coalesce(@holdfast_head > @holdfast_now, 1)\n", "\n"),),
+        MYSQL_BLOCKS.format("a_dead_head_is_left_to_the_rules"),
+    ),
+    Mutant(
+        "mysql: a hand-over is entered by what its row shows",
+        "P1",
+        "stores/mysql/signals.py",
+        (('if is_proved == "1":', "if is_proved:"),),
+        MYSQL_BLOCKS.format("a_hand_over_that_only_its_row_shows_has_to_be_claimed"),
+    ),
+    Mutant(
+        "mysql: a block that was interrupted is called not done",
+        "P6",
+        MYSQL_SESSION,
+        (("            if statement.begins:  # and maybe", "            if False:  # and maybe"),),
+        MYSQL_BLOCKS.format("a_block_that_is_interrupted_may_have_committed"),
     ),
     Mutant(
         "mysql: who is granted a lock outside of its row is not told",
@@ -512,7 +567,7 @@ DATABASE_MUTANTS = (
         "postgres: who holds listens",
         "13",
         "stores/postgres/store.py",
-        (("tells_holders=False", "tells_holders=True"),),
+        (('"tells_holders": False', '"tells_holders": True'),),
         LISTENING.format("who_only_holds_does_not_listen"),
     ),
     Mutant(
@@ -681,7 +736,7 @@ DATABASE_MUTANTS = (
         "mysql: a hand-over does not look for a fence",
         "12, P4",
         MYSQL,
-        (("two.claim <= one.claim))\n   FOR UPDATE SKIP LOCKED;", "two.claim <= one.claim));"),),
+        (("> @holdfast_now AND @holdfast_free AND", "> @holdfast_now AND"),),
         ON_MYSQL.format("a_released_lock_stays_pinned_until_the_transaction_ends"),
     ),
     Mutant(

@@ -15,7 +15,9 @@ from proof.mutants.mutant import (
     LOCK,
     MEMORY_SUITE,
     OPERATIONS,
+    PLANS,
     SETTLING,
+    SQLITE_SUITE,
     SWEEPING,
     Mutant,
 )
@@ -366,5 +368,26 @@ FAMILY_MUTANTS = (
             ),
         ),
         test=f"{MEMORY_SUITE}::test_a_key_is_that_key[sync]",
+    ),
+    Mutant(
+        "who watches is not told",
+        "The feed",
+        FEED,
+        (("world.watchers.add(request.address)", "world.watchers.discard(request.address)"),),
+        test=f"{MEMORY_SUITE}::test_who_watches_is_told_that_there_is_something[sync]",
+    ),
+    Mutant(
+        "sqlite: who watches is told of every event",
+        "The feed",
+        "stores/sqlite/watchers.py",
+        (('                os.unlink(f"{self._directory}/{name}")\n', "                pass\n"),),
+        test=f"{SQLITE_SUITE}::test_many_events_are_one_signal_until_the_next_look[sync]",
+    ),
+    Mutant(
+        "who is told of events never looks by itself",
+        "The feed",
+        PLANS,
+        (("WATCH_ANYWAY if answer.tells", "1e9 if answer.tells"),),
+        test="tests/unit/test_plans_release.py::test_who_is_told_of_events_looks_seldom_and_at_once_when_told",
     ),
 )

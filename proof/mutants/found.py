@@ -108,7 +108,12 @@ FOUND_MUTANTS_ON_SERVERS = (
         "mysql: a fast hand-over locks nothing first",
         "P8, Fencing",
         "stores/mysql/statements.sql",
-        (("nullif(l.token, l.token) INTO", "NULL INTO"),),
+        (
+            (
+                "AND token = :token AND holds = 0 AND notes IS NULL FOR UPDATE;",
+                "AND token = :token AND holds = 0 AND notes IS NULL;",
+            ),
+        ),
         MYSQL_ROWS.format("a_fast_hand_over_waits_for_whoever_has_the_row"),
     ),
     Mutant(
@@ -271,7 +276,7 @@ FOUND_MUTANTS_ON_SERVERS = (
     Mutant(
         "server: reads stand in line behind writes",
         "Requests",
-        "server/backend.py",
+        "server/lanes.py",
         (("self._queues[-1 if type(request) in READS else 0]", "self._queues[0]"),),
         "tests/server/test_backend.py::test_reads_have_a_line_of_their_own",
     ),
@@ -292,8 +297,8 @@ FOUND_MUTANTS_ON_SERVERS = (
     Mutant(
         "server: whether it is ready waits behind all that wait for the store",
         "Requests",
-        "server/backend.py",
-        ((", first=type(request) is Probe", ""),),
+        "server/lanes.py",
+        ((", type(request) is Probe", ", False"),),
         READINESS.format("it_is_ready_however_many_wait_for_the_store"),
     ),
 )

@@ -246,8 +246,8 @@ MUTANTS = (
         RENEWING,
         (
             (
-                "            hold.end = end\n",
-                "            for hold in lock.holds.values():\n                hold.end = end\n",
+                "hold.end, hold.claimed = end, True\n            return",
+                "for hold in lock.holds.values():\n                hold.end = end\n            return",
             ),
         ),
         seed=0,
@@ -280,7 +280,7 @@ MUTANTS = (
         "an expired attempt is forgotten",
         "8th invariant",
         SQL_SETTLING,
-        (("        if hold.claimed:  # otherwise", "        if hold.claimed is None:  # otherwise"),),
+        (("if hold.claimed or hold.terms.enters:  # otherwise", "if hold.claimed is None:  # otherwise"),),
         seed=0,
     ),
     Mutant(

@@ -291,7 +291,7 @@ RULES_MUTANTS_ON_SERVERS = (
         TRANSACTOR,
         (
             (
-                "run.commit(deal.signals, lazily=deal.lazily, read=read), deal",
+                "run.commit(deal.signals, lazily=lazily, read=read), deal",
                 "run('now', now=None), deal",
             ),
         ),
@@ -407,8 +407,8 @@ RULES_MUTANTS_ON_SERVERS = (
         MYSQL,
         (
             (
-                "OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0, :seconds)",
-                "AND 1 = 0, 0, :seconds)",
+                "OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0,",
+                "AND 1 = 0, 0,",
             ),
         ),
         RULES.format("a_listener_looks_before_it_sleeps"),

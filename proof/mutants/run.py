@@ -25,8 +25,10 @@ from proof.mutants.checks import SEEDS, SUITES, Lender, run_tests, share_fresh_d
 from proof.mutants.cluster import CLUSTER_MUTANTS, CLUSTER_MUTANTS_ON_SERVERS
 from proof.mutants.copies import CannotPlant, copy, plant, planted
 from proof.mutants.databases import DATABASE_MUTANTS
+from proof.mutants.entering import ENTERING_MUTANTS, ENTERING_MUTANTS_ON_SERVERS
 from proof.mutants.family import FAMILY_MUTANTS
 from proof.mutants.found import FOUND_MUTANTS, FOUND_MUTANTS_ON_SERVERS
+from proof.mutants.groups import GROUP_MUTANTS, GROUP_MUTANTS_ON_SERVERS
 from proof.mutants.keeper import KEEPER_MUTANTS
 from proof.mutants.mutant import Mutant
 from proof.mutants.ownership import OWNERSHIP_MUTANTS
@@ -42,6 +44,7 @@ from tests.servers.binaries import PACKAGES, find
 LOCAL_MUTANTS = (
     MUTANTS
     + KEEPER_MUTANTS
+    + ENTERING_MUTANTS
     + RULES_MUTANTS
     + OWNERSHIP_MUTANTS
     + FAMILY_MUTANTS
@@ -51,14 +54,17 @@ LOCAL_MUTANTS = (
     + FOUND_MUTANTS
     + SHELL_MUTANTS
     + SQLITE_MUTANTS
+    + GROUP_MUTANTS
 )
 REMOTE_MUTANTS = (
     RULES_MUTANTS_ON_SERVERS
+    + ENTERING_MUTANTS_ON_SERVERS
     + DATABASE_MUTANTS
     + CLUSTER_MUTANTS_ON_SERVERS
     + SERVER_MUTANTS_ON_SERVERS
     + FOUND_MUTANTS_ON_SERVERS
     + SHELL_MUTANTS_ON_SERVERS
+    + GROUP_MUTANTS_ON_SERVERS
 )
 SERVERS = ("postgres", "mariadbd")
 TESTED, LAYERS, PART = "--tested", "--layers", "--part="

@@ -47,6 +47,8 @@ SPARED = (
     "test_first_requests_are_spared_for_who_is_nearly_as_old_and_not_for_who_has_just_come"
 )
 BAD_DAYS = "tests/server/test_bad_days.py::test_{}"
+PLAIN = "tests/server/test_plain.py::test_{}"
+BACKEND = "tests/server/test_backend.py::test_{}"
 FORGOTTEN = "what_was_forgotten_is_in_the_history_with_who_did_it"
 
 SERVER_MUTANTS = (
@@ -425,6 +427,27 @@ SERVER_MUTANTS_ON_SERVERS = (
             ),
         ),
         STRANGERS.format("a_handshake_that_does_not_come_is_told_and_so_is_one_that_is_none"),
+    ),
+    Mutant(
+        "server: the loop waits for whoever writes",
+        "Many at once",
+        "server/lanes.py",
+        (('cast("GroupingStore", self.store).try_many', "self.store.execute_many"),),
+        BACKEND.format("the_loop_waits_for_nobody_who_writes"),
+    ),
+    Mutant(
+        "server: a turn of those who have gone never ends",
+        "Many at once",
+        "server/lanes.py",
+        ((", asks_all=True", ""),),
+        BACKEND.format("a_turn_ends_though_all_who_had_it_have_gone"),
+    ),
+    Mutant(
+        "server: a request that fails stays counted as asked",
+        "Access tokens",
+        "server/exchange.py",
+        (("        self._plain.end(self._call)\n", ""),),
+        PLAIN.format("a_store_that_fails_is_told_and_what_was_asked_counts_no_more"),
     ),
     Mutant(
         "server: an owner is a plain hash of its attempt",

@@ -153,6 +153,10 @@ STORE_RULES = (
         ),
     ),
     Rule(
+        "functions are for whom they were granted, and nobody needs them",
+        ("postgres: everybody may call the functions", "postgres: the functions are needed"),
+    ),
+    Rule(
         "a refusal locks no row",
         ("postgres: a refusal locks the row", "servers: a refusal takes the slow path"),
     ),
@@ -202,8 +206,14 @@ STORE_RULES = (
             "servers: the outcome of an operation need not reach the disk",
             "servers: a break need not reach the disk",
             "servers: a withdrawal need not reach the disk",
+            "servers: a hand-over that tells a token need not reach the disk",
+            "postgres: a hand-over need not reach the disk",
             "postgres: a release waits for the disk",
         ),
+    ),
+    Rule(
+        "functions of ours are for who was granted them, and nobody needs them",
+        ("postgres: everybody may call the functions", "postgres: the functions are needed"),
     ),
     Rule(
         "a fence locks the lease, lets renewals pass, and knows its tables",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from proof.faults.base import MISSING
-from proof.histories.records import FENCED, RAISED, History, Injected, Run, Verdict, Violation
+from proof.histories.records import FENCED, RAISED, History, Injected, Run, Verdict, Violation, entered
 from proof.report.latencies import Latency, latencies
 from proof.report.leases import BootTimes, Takeover, leases, takeovers
 from proof.report.unknowns import Resolved, resolve
@@ -77,6 +77,7 @@ class Figures:
     columns: Columns
     takeovers: list[Takeover]
     takeover_count: int
+    entered: int  # hand-overs
     passed_on: int  # calls with a lease that another thread or task of the process had taken
     missed: tuple[str, ...]
     asks: int = 0
@@ -117,7 +118,7 @@ class Figures:
 
 def count(history: History, verdicts: Sequence[Verdict], missed: Sequence[str] = ()) -> Figures:
     """Count everything. *missed* are the goals of the run that it did not reach, in words."""
-    found = list(leases(history.audit))
+    found = list(leases(history))
     taken = takeovers(found)
     began, ended = _extent(history)
     told = {verdict.checker: dict(verdict.figures) for verdict in verdicts}
@@ -141,6 +142,7 @@ def count(history: History, verdicts: Sequence[Verdict], missed: Sequence[str] =
         columns=_columns(history, taken, began, ended),
         takeovers=taken,
         takeover_count=len(taken) if counted is None else counted,
+        entered=len(entered(history)),
         passed_on=sum(bool(call.by) for call in history.calls),
         missed=tuple(missed),
         asks=len(history.asks),

@@ -1,6 +1,6 @@
 """Who had which key by the tables, and which leases were taken over because they had run out.
 
-Read from the audit alone, and only of keys that one owner has at a time.
+Read from the audit, and only of keys that one owner has at a time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from proof.histories.records import PERMITS, SHARED, Audit, Clock, History
+from proof.histories.records import PERMITS, SHARED, Clock, History, entered
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class Lease:
     owner: str
     began: int
     expires_at: int  # as it was last
-    claimed: bool
+    claimed: bool  # or entered by the hand-over
     ended: int = 0  # 0: never, as far as the audit goes
     expired: bool = False  # it ended because its time had come
 
@@ -34,10 +34,11 @@ class Takeover:
     after: Lease
 
 
-def leases(audit: Iterable[Audit]) -> Iterator[Lease]:
+def leases(history: History) -> Iterator[Lease]:
     """Return the leases of each key in order; those of different keys are mixed."""
+    came = entered(history)
     current: dict[str, Lease] = {}
-    for row in audit:
+    for row in history.audit:
         if row.what != "lock" or row.key.partition(":")[0] in (SHARED, PERMITS):
             continue
         lease = current.get(row.key)
@@ -49,7 +50,8 @@ def leases(audit: Iterable[Audit]) -> Iterator[Lease]:
         if lease is not None:
             lease.expires_at, lease.claimed = row.expires_at, lease.claimed or row.claimed
         elif owner:
-            current[row.key] = Lease(row.key, row.token, owner, row.at, row.expires_at, row.claimed)
+            claimed = row.claimed or (row.attempt, row.token) in came
+            current[row.key] = Lease(row.key, row.token, owner, row.at, row.expires_at, claimed)
     yield from current.values()
 
 

@@ -51,7 +51,13 @@ def _calls(figures: Figures) -> list[str]:
     unknown = f" ({applied:,} applied, {not_applied:,} not)" if totals["unknown"] else ""
     kinds = ", ".join(f"{kind} {sum(outcomes.values()):,}" for kind, outcomes in figures.calls.items())
     passed = [_fact("passed on", f"{figures.passed_on:,} calls, to another thread or task of the process")]
-    return [_fact("answers", said + unknown), _fact("calls", kinds), *(passed if figures.passed_on else [])]
+    entered = [_fact("entered", f"{figures.entered:,} hand-overs, without another request")]
+    return [
+        _fact("answers", said + unknown),
+        _fact("calls", kinds),
+        *(entered if figures.entered else []),
+        *(passed if figures.passed_on else []),
+    ]
 
 
 def _checks(figures: Figures) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from proof.histories.records import Call, History
+from proof.histories.records import Call, History, entered
 from proof.report.leases import Lease
 
 TAKES = ("acquire", "try", "reenter")
@@ -58,10 +58,16 @@ def resolve(history: History, found: list[Lease]) -> dict[str, Resolved]:
 
 
 def _attempts(history: History) -> dict[str, int]:
-    """Return how many claimed holds each owner ever had."""
+    """Return how many holds that it has believed in each owner ever had."""
     seen: dict[str, set[str]] = {}
+    came = entered(history)
     for row in history.audit:
-        if row.what in ("lock", "hold") and row.owner and row.attempt and row.claimed:
+        if (
+            row.what in ("lock", "hold")
+            and row.owner
+            and row.attempt
+            and (row.claimed or (row.attempt, row.token) in came)
+        ):
             seen.setdefault(row.owner, set()).add(row.attempt)
     return {owner: len(attempts) for owner, attempts in seen.items()}
 

@@ -40,6 +40,7 @@ def tiles(figures: Figures) -> Markup:
     shown = [
         (figures.total, "operations recorded", False),
         (figures.takeover_count, "takeovers by expiry", False),
+        (figures.entered, "hand-overs entered without another request", False),
         (figures.passed_on, "calls by another thread or task than the turn's", False),
         (
             len(figures.classes),

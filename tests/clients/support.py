@@ -227,6 +227,7 @@ class Spy:
         self._execute = client._engine.store.execute
         client._engine.store.execute = self.execute
         client._engine.store.execute_at_once = lambda _: None  # all are to be seen
+        client._engine.store.may_go_together = lambda _: False
 
     def execute(self, request: Request[Any]) -> Any:
         self.seen.append(request)

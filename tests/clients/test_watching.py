@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from holdfast import Event, InvalidKey, SettingsError
+from holdfast.core.plans import WATCH_ANYWAY, WATCH_EVERY
 from holdfast.core.requests import Watch
-from holdfast.errors import StoreUnavailable
-from tests.clients.support import PATIENCE, Spy, Stage
+from holdfast.errors import Closed, StoreUnavailable
+from tests.clients.support import PATIENCE, Spy, Stage, eventually
 
 QUIET = 0.6  # seconds without an event, after which all are here
 
@@ -127,6 +129,33 @@ def test_a_store_that_fails_for_a_while_costs_no_event(stage: Stage) -> None:
     spy.fault = lambda request: next(failures, None) if isinstance(request, Watch) else None
     operate(stage, "pull", "a")
     assert len(stage.call(collect(stage, "*", after=0, timeout=5.0, most=2))) == 2
+
+
+def test_who_watches_is_told_and_need_not_look(stage: Stage) -> None:
+    """Not through whom it writes: through another client. A store that cannot tell is asked often instead."""
+    spy = Spy(stage.locks)
+    other = stage.client(history="all")
+    tells = stage.locks._engine.store.traits.tells_watchers
+    watching = stage.actor("watcher").start(collect(stage, "*", most=1, timeout=PATIENCE))
+    eventually(lambda: any(isinstance(each, Watch) and each.address for each in spy.seen), "a look")
+    time.sleep(2 * WATCH_EVERY)
+    looks = spy.count(Watch)
+    time.sleep(4 * WATCH_EVERY)
+    assert spy.count(Watch) - looks <= 1 if tells else spy.count(Watch) - looks >= 2
+    began = time.monotonic()
+    stage.call(other.acquire, "nightly")
+    assert kinds(watching.result(PATIENCE)) == [("nightly", "granted")]
+    assert time.monotonic() - began < (WATCH_ANYWAY / 2 if tells else PATIENCE)
+    assert not stage.locks._engine.mailboxes
+
+
+def test_a_closed_client_watches_no_more(stage: Stage) -> None:
+    spy = Spy(stage.locks)
+    watching = stage.actor("watcher").start(collect(stage, "*", timeout=PATIENCE))
+    eventually(lambda: any(isinstance(each, Watch) and each.address for each in spy.seen), "a look")
+    stage.call(stage.locks.close)
+    with pytest.raises(Closed):
+        watching.result(PATIENCE)
 
 
 def test_what_cannot_be_watched_is_refused(stage: Stage) -> None:

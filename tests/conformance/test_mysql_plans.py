@@ -20,17 +20,14 @@ OWN = {
     "probe_token",
     "acquire_new",
     "listen",
-    "wait",
-    "sleep",
-    "handed",
-    "signals",
+    "hear",
     "delete_signal",
     "signal",
     "wake",
     "hang_up",
 }
 OWN |= {"delete_signals", "signal_granted"}
-POSTGRES_OWN = {"notify", "notify_winner", "join_queue"}
+POSTGRES_OWN = {"notify", "notify_winner", "notify_watchers", "expect_events"}
 # In callers' transactions: what it takes there to unlock a row, and to see where a lock belongs.
 POSTGRES_OWN |= {"fence_alive", "notify_within", "mark", "back_to_mark", "forget_mark", "is_outermost"}
 # The fast way of a claim, which is another one on each.
@@ -174,7 +171,12 @@ def test_no_statement_reads_a_whole_table(big, name):
         ("delete_history", "big_history", "by_time"),
         ("history", "big_history", "PRIMARY"),
         ("read_lock", "mine", "by_attempt"),
-        ("handed", "big_locks", "by_winner"),
+        ("hear", "big_locks", "by_winner"),
+        ("hear", "big_signals", "by_instance"),
+        ("join_queue", "big_locks", "by_owner"),
+        ("join_queue", "big_tickets", "PRIMARY"),
+        ("hand_over", "big_locks", "by_token"),
+        ("hand_over", "big_tickets", "PRIMARY"),
         ("fence", "big_locks", "by_token"),
         ("fence_seen", "big_locks", "by_token"),
         ("probe_pin", "big_locks", "by_token"),

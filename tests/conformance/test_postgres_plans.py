@@ -48,12 +48,28 @@ VALUES: dict[str, Any] = {
         [{"place": 0, "key": "key:500000", "attempt": "attempt-500000", "token": 1, "ttl": 1}]
     ),
     "tickets": json.dumps([{"place": 0, "key": "key:500000", "attempt": "t-1", "patience": 1}]),
+    "acquires": json.dumps(
+        [
+            {
+                "key": "key:500000",
+                "attempt": "a",
+                "owner": "o",
+                "ttl": 1,
+                "instance": "i",
+                "host": "h",
+                "pid": 1,
+            }
+        ]
+    ),
+    "releases": json.dumps([{"key": "key:500000", "attempt": "attempt-500000", "token": 1}]),
+    "lazily": True,
     "from_key": "key:5",
     "to_key": "key:6",
     "after": "key:50",
     "upto": "key:51",
     "state": "held",
     "limit": 100,
+    "lasts": 1,
     "before": 1000,
     "idle_since": 1000,
     "kind": "expired",

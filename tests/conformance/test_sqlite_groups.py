@@ -225,3 +225,18 @@ def test_without_groups_a_request_fails_alone_as_well() -> None:
     assert isinstance(worse, errors.StoreError)
     assert isinstance(worse.__cause__, ZeroDivisionError)
     assert isinstance(last, Granted)
+
+
+def test_what_does_not_wait_does_nothing_while_somebody_writes(store: SQLiteStore, tmp_path: Path) -> None:
+    asked = [wants("one"), wants("two")]
+    with closing(sqlite3.connect(tmp_path / "locks.db", isolation_level=None)) as somebody:
+        somebody.execute("BEGIN IMMEDIATE")
+        assert store.try_many(asked) is None
+        somebody.execute("ROLLBACK")
+        with store.sessions.mutex:  # another thread of ours asks
+            assert store.try_many(asked) is None
+        assert store.execute(Inspect("one")) is None
+        first, second = store.try_many(asked) or ()
+        assert isinstance(first, Granted)
+        assert isinstance(second, Granted)
+        assert second.token > 0

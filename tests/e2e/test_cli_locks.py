@@ -268,7 +268,7 @@ def test_the_status_of_a_server_without_tables_is_no_success(postgres_url, maria
     for url in (postgres_url, mariadb_url):
         assert "no holdfast tables" in not_ready("schema", "status", url)
         output("schema", "apply", url)
-        assert output("schema", "status", url) == "version 1, up to date\n"
+        assert output("schema", "status", url).endswith(", up to date\n")
 
 
 def test_ls_says_that_there_are_more_and_all_lists_them(locks):

@@ -42,7 +42,7 @@ def ask(when: tuple[float, float], kind: str, attempt: str, answer: str, **more:
     """Return a request between two instants; the owner is the attempt up to the dot."""
     fields: dict[str, Any] = {"ttl": 1.0 if kind in ("Acquire", "Renew") else 0.0, "patience": PATIENCE}
     fields |= {"holds": 1 if answer == "Granted" else 0, "outcome": "ok" if answer else "unknown"}
-    if kind == "Acquire":
+    if kind in ("Acquire", "Enter"):
         fields["owner"] = attempt.partition(".")[0]
     owner = fields.pop("owner", "")
     return Ask("w", 0, kind, KEY, attempt, owner, *when, **{"answer": answer, **fields, **more})
@@ -61,6 +61,8 @@ def found(history: History) -> list[str]:
 A_HAS_IT = ask((0.0, 0.1), "Acquire", "a.1", "Granted", token=10)
 A_GIVES_IT = ask((0.5, 0.6), "Release", "a.1", "Released", token=10)
 B_HAS_IT = ask((0.7, 0.8), "Acquire", "b.1", "Granted", token=20)
+B_WAITS = ask((0.3, 0.4), "Acquire", "b.1", "Queued", wait=True)
+B_ENTERS = ask((0.3, 0.65), "Enter", "b.1", "Granted", token=20, ttl=CLAIM)
 
 RIGHT = {
     "one after the other": (A_HAS_IT, A_GIVES_IT, B_HAS_IT),
@@ -77,6 +79,21 @@ RIGHT = {
         A_HAS_IT,
         ask((0.9, 1.0), "Renew", "a.1", "renewed", token=10),
         ask((1.5, 1.6), "Acquire", "b.1", "Busy"),
+    ),
+    "entered by the hand-over": (
+        A_HAS_IT,
+        B_WAITS,
+        A_GIVES_IT,
+        B_ENTERS,
+        ask((0.9, 1.0), "Renew", "b.1", "renewed", token=20),
+        ask((1.1, 1.2), "Release", "b.1", "Released", token=20),
+    ),
+    "entered, and taken over at the end of the claim window": (
+        A_HAS_IT,
+        B_WAITS,
+        A_GIVES_IT,
+        B_ENTERS,
+        ask((1.2, 1.3), "Acquire", "c.1", "Granted", token=30),
     ),
     "busy because somebody waits": (
         A_HAS_IT,
@@ -102,6 +119,22 @@ WRONG = {
     "entered again by another owner": (
         A_HAS_IT,
         ask((0.2, 0.3), "Acquire", "b.2", "Granted", token=10, holds=2),
+    ),
+    "entered while another has it": (A_HAS_IT, B_WAITS, replace(B_ENTERS, returned=0.4)),
+    "entered under an old token": (A_HAS_IT, B_WAITS, A_GIVES_IT, replace(B_ENTERS, token=9)),
+    "taken over within the claim window": (
+        A_HAS_IT,
+        B_WAITS,
+        A_GIVES_IT,
+        B_ENTERS,
+        ask((0.7, 0.75), "Acquire", "c.1", "Granted", token=30),
+    ),
+    "claimed after the claim window": (
+        A_HAS_IT,
+        B_WAITS,
+        A_GIVES_IT,
+        B_ENTERS,
+        ask((1.2, 1.3), "Renew", "b.1", "renewed", token=20),
     ),
     "a hold too many": (A_HAS_IT, replace(A_GIVES_IT, holds=1)),
     "renewed after it was lost": (

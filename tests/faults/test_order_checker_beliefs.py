@@ -9,7 +9,7 @@ import pytest
 from proof.checkers import order
 from proof.checkers.order import rules
 from proof.checkers.order.plants import KEY, READER, a_turn, change, drop, finds, found, holds
-from proof.checkers.order.story import BEGAN, Story
+from proof.checkers.order.story import BEGAN, Story, Turn
 from proof.histories.records import Injected, Trust
 
 # Beliefs.
@@ -102,6 +102,75 @@ def test_a_stepped_clock_excuses_beliefs_that_end_during_it_and_no_others(excuse
     earlier = replace(fault, began=BEGAN, ended=BEGAN + 1)
     change(story.history.faults, lambda _: True, began=earlier.began, ended=earlier.ended)
     finds(story, rules.HONEST, turn.token)
+
+
+# Entering by the hand-over.
+
+
+def handed_over() -> tuple[Story, Turn]:
+    """Hand the lock to somebody who has just said again that it waits."""
+    story = Story()
+    first, second = story.take(KEY, "a/1"), story.take(KEY, "b/1")
+    story.wait(0.3)
+    second.refresh()
+    story.wait(0.1)
+    first.release()
+    return story, second
+
+
+def test_who_enters_by_the_hand_over_and_never_claims_is_believed() -> None:
+    story, turn = handed_over()
+    turn.enter()
+    story.wait(0.1)
+    turn.release()
+    a_turn(story, KEY, "c/1")
+    holds(story, rules.AGREE, rules.HONEST, rules.BELIEFS)
+    assert order.check(story.history).figures["entered by the hand-over"] == 1
+
+
+def test_who_enters_and_claims_by_a_renewal_is_believed() -> None:
+    story, turn = handed_over()
+    turn.enter()
+    story.wait(0.2)
+    turn.renew()
+    story.wait(0.7)
+    turn.release()
+    holds(story, rules.AGREE, rules.HONEST, rules.STAYS_OVER)
+
+
+def test_whose_hand_over_was_never_written_and_who_entered_all_the_same_is_found() -> None:
+    story, turn = handed_over()
+    turn.enter()
+    change(story.history.asks, lambda ask: ask.kind == "Enter", token=turn.token + 1)
+    assert rules.AGREE.name in found(story)
+
+
+def test_who_trusts_a_hand_over_past_its_claim_window_is_found() -> None:
+    story, turn = handed_over()
+    turn.enter()
+    turn.walk_away()
+    story.look()
+    holds(story, rules.HONEST)
+    change(story.history.trusts, lambda trust: trust.owner == "b/1", until=turn.since + 0.51)
+    finds(story, rules.HONEST, turn.token)
+
+
+def test_a_takeover_from_somebody_who_entered_counts_as_one() -> None:
+    story, turn = handed_over()
+    turn.enter()
+    turn.walk_away()
+    story.wait(0.6)
+    a_turn(story, KEY, "c/1")
+    holds(story, rules.BELIEFS)
+    assert order.check(story.history).figures["takeovers"] == 1
+
+
+def test_an_attempt_that_comes_back_after_its_hand_over_has_expired_is_found() -> None:
+    story, turn = handed_over()
+    story.wait(0.6)
+    turn.ask()
+    story.look()
+    finds(story, rules.STAYS_OVER, turn.attempt)
 
 
 # Updates and operations.

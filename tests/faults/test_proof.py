@@ -59,11 +59,13 @@ def test_a_shorter_run_has_to_show_less() -> None:
         "refusals by the fence": 1,
         "refusals by the resource": 1,
     }
-    whole = {"calls": 100_000, "% ok calls": 60, "takeovers": 1_000}
+    whole = {"calls": 100_000, "% ok calls": 60, "takeovers": 1_000, "hand-overs entered": 50}
+    half = {"calls": 50_000, "% ok calls": 60, "takeovers": 500, "hand-overs entered": 25}
+    tenth = {"calls": 10_000, "% ok calls": 60, "takeovers": 100, "hand-overs entered": 5}
     assert FULL.of(FULL.seconds) == whole | some
     assert FULL.of(FULL.seconds * 2) == FULL.of(FULL.seconds)
-    assert FULL.of(FULL.seconds / 2) == {"calls": 50_000, "% ok calls": 60, "takeovers": 500} | some
-    assert FULL.of(FULL.seconds / 10) == {"calls": 10_000, "% ok calls": 60, "takeovers": 100}
+    assert FULL.of(FULL.seconds / 2) == half | some
+    assert FULL.of(FULL.seconds / 10) == tenth
     assert QUICK.of(QUICK.seconds)["kinds of faults"] == 8
 
 
@@ -71,7 +73,8 @@ def long_history(**settings: object) -> tuple[History, Verdict]:
     """A history that has reached its goals, but for what depends on the settings."""
     run = Run("sqlite", 1, 0.0, seconds=FULL.seconds, settings=settings)
     faults = [Injected(f"fault {n}", "x", 0.0, 1.0) for n in range(12)]
-    verdict = Verdict("order", checked={"tokens rise": 5}, figures={"takeovers": 1e6, "bare_lost": 3.0})
+    figures = {"takeovers": 1e6, "entered by the hand-over": 50.0, "bare_lost": 3.0}
+    verdict = Verdict("order", checked={"tokens rise": 5}, figures=figures)
     calls = [
         Call("w", n, "update", f"{kind}:0", "o", 0.0, 1.0, "refused", error="FencedOff: too late")
         for n, kind in enumerate(("fenced", "raised"))

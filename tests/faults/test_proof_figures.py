@@ -33,7 +33,9 @@ def row(number: int, at: int, token: int, owner: str, expires_at: int, **more: o
 
 
 def ends(*rows: Audit) -> list[tuple[str, bool]]:
-    return [(lease.owner, lease.expired) for lease in leases(rows)]
+    return [
+        (lease.owner, lease.expired) for lease in leases(History(Run("sqlite", 1, 0.0), audit=list(rows)))
+    ]
 
 
 def test_a_lease_that_ended_at_its_time_or_later_has_expired() -> None:

@@ -18,6 +18,7 @@ import pymysql
 import pytest
 
 from holdfast import Holdfast, SettingsError
+from holdfast.core.family import PLAIN, Terms
 from holdfast.core.requests import (
     Acquire,
     Break,
@@ -25,6 +26,7 @@ from holdfast.core.requests import (
     Client,
     Granted,
     Release,
+    Signal,
     Watch,
     Withdraw,
     Withdrawn,
@@ -244,6 +246,21 @@ def test_what_others_rely_on_is_on_the_disk_when_it_is_answered(
         assert int(left[0]) == 0
 
 
+def test_a_hand_over_by_the_rules_is_on_the_disk_when_its_winner_is_told(durable: PostgresServer) -> None:
+    """Trap 14: its winner enters by it. One that tells nobody a token need not be."""
+    with opened(with_tables(durable.create_database()), "all") as store:  # then there are no fast paths
+        told: list[Signal] = []
+        store.listen(told.append)
+        for key, terms in ("plain", PLAIN), ("pull", Terms(at_least=0.001)):
+            first = store.execute(Acquire(key, "a-1", "a", 60.0, CLIENT, terms=terms))
+            assert isinstance(first, Granted)
+            store.execute(Acquire(key, "b-1", "b", 60.0, CLIENT, wait=True, terms=terms))
+            time.sleep(0.01)
+            assert store.execute(Release(key, "a-1", first.token)).next == "b"
+            (left,) = durable.execute("SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()")
+            assert (int(left[0]) == 0) == bool(told[-1].token) == terms.enters
+
+
 # Wake-ups and events.
 
 
@@ -255,7 +272,8 @@ def test_a_listener_looks_before_it_sleeps(mysql_sessions: Callable[[], MySQLSes
         " VALUES ('i-1', 'head', 'k', 'a-1', 0, 0)"
     )
     listener.script("SET SESSION max_statement_time = 1")
-    assert listener.fetch("sleep", {"instance": "i-1", "seen": 0, "seconds": 30}) == [(0,)]
+    asked = {"instance": "i-1", "told": "", "first": True, "seconds": 30}
+    assert listener.fetch("hear", asked)[0][0] == 0
 
 
 def test_an_event_that_commits_late_is_seen_by_who_has_read_a_later_one(url: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,14 +21,15 @@ from holdfast.core.requests import (
     History,
     Inspect,
     List,
+    Page,
     Queued,
     Release,
     Released,
     Signal,
     Watch,
 )
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.server import backend as module
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.server import lanes as module
 from holdfast.server.backend import Backend
 from holdfast.stores.base import READS
 
@@ -60,12 +63,11 @@ class Notes:
         self.failed: list[str] = []
         self.answers: list[object] = []
 
-    def store_answered(self, request: str, seconds: float, error: str | None) -> None:
-        if error is not None:
-            self.failed.append(f"{request}: {error}")
-
-    def group_committed(self, size: int) -> None:
-        self.sizes.append(size)
+    def group_answered(self, requests: list[object], answers: list[object], seconds: float) -> None:
+        self.sizes.append(len(requests))
+        for request, answer in zip(requests, answers, strict=True):
+            if isinstance(answer, HoldfastError):
+                self.failed.append(f"{type(request).__name__}: {type(answer).__name__}")
 
     def observe_answer(self, request: object, answer: object) -> None:
         self.answers.append(answer)
@@ -319,4 +321,95 @@ async def test_writers_are_told_to_who_wants_to_know(file_url: str) -> None:
     for request in (c.Offer((c.OfferedWork("job:2"),)), c.InspectWork("job:2"), c.ListInstances()):
         await backend.ask(request)  # no events
     assert not wrote
+    await backend.close()
+
+
+class Watched:
+    """Notes in which thread a store is asked for how many at once."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._store = backend._lanes["notable"].store
+        self.seen: list[tuple[str, int]] = []
+        for name in ("execute_many", "try_many"):
+            setattr(self._store, name, self._note(getattr(self._store, name)))
+
+    def _note(self, execute: Callable[[list[object]], object]) -> Callable[[list[object]], object]:
+        def noted(requests: list[object]) -> object:
+            answers = execute(requests)
+            if answers is not None:
+                thread = threading.current_thread()
+                here = thread is threading.main_thread()
+                self.seen.append(("the loop" if here else "the thread", len(requests)))
+            return answers
+
+        return noted
+
+
+async def ask_many(backend: Backend, count: int, prefix: str = "k") -> list[object]:
+    asked = [backend.ask(take(f"{prefix}-{number}", f"{prefix}{number}")) for number in range(count)]
+    return await asyncio.gather(*asked)
+
+
+async def test_the_loop_itself_answers_many_and_leaves_few_to_the_thread(
+    file_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "QUICK", 60.0)  # however slow this disk is
+    backend = Backend(file_url)
+    await backend.open()
+    watched = Watched(backend)
+    answers = await ask_many(backend, module.MANY - 1) + await ask_many(backend, 12, "more")
+    assert all(isinstance(each, Granted) for each in answers)
+    assert watched.seen == [("the thread", module.MANY - 1), ("the loop", 12)]
+    monkeypatch.setattr(module, "QUICK", 0.0)  # the disk is slow: everybody else would wait for it
+    assert all(isinstance(each, Granted) for each in await ask_many(backend, 12, "slow"))
+    assert watched.seen[2:] == [("the thread", 12)]
+    await backend.close()
+
+
+async def test_the_loop_waits_for_nobody_who_writes(
+    file_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it cannot do at once is for the thread, which may wait; and the loop serves others meanwhile."""
+    monkeypatch.setattr(module, "QUICK", 600.0)
+    backend = Backend(f"{file_url}?busy_timeout=30")
+    await backend.open()
+    watched = Watched(backend)
+    somebody = sqlite3.connect(tmp_path / "locks.db", isolation_level=None)
+    try:
+        somebody.execute("BEGIN IMMEDIATE")
+        blocked = asyncio.ensure_future(ask_many(backend, 12))
+        async with asyncio.timeout(ENOUGH):
+            assert isinstance(await backend.ask(List()), Page)
+            for _ in range(20):
+                await asyncio.sleep(0.001)
+        assert not blocked.done()
+        assert watched.seen == []
+        more = asyncio.ensure_future(ask_many(backend, 8, "more"))  # who come later wait for their turn
+        await asyncio.sleep(0)
+        somebody.execute("ROLLBACK")
+        assert all(isinstance(each, Granted) for each in (*await blocked, *await more))
+        assert watched.seen == [("the thread", 12), ("the loop", 8)]
+    finally:
+        somebody.close()
+        await backend.close()
+
+
+async def test_a_turn_ends_though_all_who_had_it_have_gone(file_url: str) -> None:
+    """They have left after it was their turn, and before the thread had time for them."""
+    backend = Backend(file_url)
+    await backend.open()
+    queue = backend._lanes["notable"]._queues[0]
+    put = queue.put
+
+    def leave(*asked: Any, **how: Any) -> None:
+        for _, waiting in asked:
+            waiting.cancel()
+        put(*asked, **how)
+
+    queue.put = leave  # type: ignore[method-assign]
+    with pytest.raises(asyncio.CancelledError):
+        await backend.ask(take("a-1"))
+    queue.put = put  # type: ignore[method-assign]
+    async with asyncio.timeout(ENOUGH):
+        assert isinstance(await backend.ask(take("b-1", "other")), Granted)
     await backend.close()

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 import sqlite3
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -15,6 +16,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from holdfast import Holdfast
+from holdfast.core.plans import WATCH_ANYWAY
 from holdfast.core.requests import Acquire, Break, Client, Sweep, Watch
 from holdfast.server.admission.access import Principal
 from holdfast.server.http import sse
@@ -424,6 +426,28 @@ async def test_nobody_watches_and_nothing_is_read(memory: str):
         assert who.backend.asked["Watch"] == reads
         again = await who.watch_from_now()
         assert again.place == "4"
+
+
+async def test_a_store_that_tells_is_read_only_when_there_is_something(memory: str):
+    """Requests that make no event cost no read, and one that somebody else makes is sent at once."""
+    async with opened(memory, history="notable") as backend:
+        hub = EventHub(backend, Limits())
+        stream = Stream()
+        hub.subscribe(stream, Watch(""), principal=ANYTHING)
+        peer = Peer(stream)
+        await peer.until(lambda peer: peer.place is not None)
+        await eventually(lambda: hub._told)
+        reads = backend.asked["Watch"]
+        for number in range(5):
+            await backend.ask(await take(backend, f"k-{number}", f"a-{number}"))
+        await asyncio.sleep(0.1)
+        assert backend.asked["Watch"] == reads
+        with Holdfast(memory, history="all") as other:
+            began = time.monotonic()
+            other.acquire("theirs").release()
+            await peer.until(lambda peer: len(peer.events) == 2)
+            assert time.monotonic() - began < WATCH_ANYWAY / 2
+        hub.close()
 
 
 async def test_an_event_is_encoded_once_for_all_who_see_it(memory: str, monkeypatch: pytest.MonkeyPatch):

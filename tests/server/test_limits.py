@@ -156,6 +156,18 @@ def test_leases_are_counted_until_they_end(clock):
     assert budget.has(CI)["leases"] == 1
 
 
+def test_what_is_entered_by_a_hand_over_counts_as_a_lease(clock):
+    budget = make(clock, leases=2)
+    budget.queued(CI, "k", "b", 15.0)
+    budget.granted(CI, "k", "a", 30.0)
+    assert budget.entered(CI, "k", "b", 5.0)
+    assert budget.entered(CI, "k", "b", 5.0)  # told again
+    assert not budget.entered(CI, "k", "c", 5.0)
+    assert budget.has(CI) | {"tickets": 0, "leases": 2} == budget.has(CI)
+    clock.now += 5.0
+    assert budget.entered(CI, "k", "c", 5.0)
+
+
 def test_one_attempt_on_two_keys_is_two_leases(clock):
     budget = make(clock)
     budget.granted(CI, "k", "a", 30.0)

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.core import cluster as c
 from holdfast.core import requests as r
+from holdfast.errors import StoreUnavailable
 from holdfast.server.system import instruments
 from holdfast.server.system.instruments import Counter, Gauge, Histogram
 from holdfast.server.system.metrics import Metrics
@@ -124,6 +125,17 @@ def test_what_is_told_of_a_wait_is_the_time_from_the_queue_to_the_grant():
     assert "holdfast_queue_position_sum 3\nholdfast_queue_position_count 1\n" in text
 
 
+def test_a_hand_over_that_is_entered_is_a_grant_and_the_end_of_a_wait():
+    now = 100.0
+    metrics = Metrics(clock=lambda: now)
+    metrics.observe_answer(acquire(), r.Queued(3, HOLDER, 5.0))
+    now = 104.0
+    metrics.entered("a-1")
+    metrics.entered("a-2")  # another server has seen it join
+    assert values(metrics, "grants_total") == {(): 2}
+    assert "holdfast_wait_seconds_sum 4\nholdfast_wait_seconds_count 1\n" in metrics.render().decode()
+
+
 def test_who_leaves_the_queue_is_not_remembered():
     metrics = Metrics()
     for answer in (r.Queued(1, HOLDER, 5.0), r.Busy(HOLDER, 5.0), r.Queued(1, HOLDER, 5.0)):
@@ -166,11 +178,13 @@ def test_hand_overs_and_losses_are_counted():
 
 def test_the_store_is_counted_by_request_and_error():
     metrics = Metrics()
-    metrics.store_answered("Acquire", 0.001, None)
-    metrics.store_answered("ListAccess", 0.001, "StoreUnavailable")
-    metrics.group_committed(17)
-    assert values(metrics, "store_errors_total") == {("listaccess", "StoreUnavailable"): 1}
-    assert "holdfast_commit_size_sum 17\n" in metrics.render().decode()
+    requests = [r.Inspect("k"), r.List(), r.Inspect("k")]
+    metrics.group_answered(requests, [None, StoreUnavailable("gone"), None], 0.25)
+    text = metrics.render().decode()
+    assert values(metrics, "store_errors_total") == {("list", "StoreUnavailable"): 1}
+    assert "holdfast_commit_size_sum 3\n" in text
+    assert 'holdfast_store_seconds_count{request="inspect"} 2\n' in text
+    assert 'holdfast_store_seconds_sum{request="inspect"} 0.5\n' in text
 
 
 def test_what_was_swept_is_counted():

@@ -54,6 +54,22 @@ async def test_a_client_is_told_its_address_and_woken_there(url: str):
         assert "expires_in" in signal
 
 
+@pytest.mark.parametrize("may", [True, False])
+async def test_a_winner_is_told_its_token_if_it_may_enter(memory: str, may: bool):
+    """Somebody who has as many leases as they may have is told to ask, and then why not."""
+    asked = []
+    async with opened(memory) as backend:
+        streams = SignalStreams(backend, may_enter=lambda *who: asked.append(who) or may)
+        client = connect(streams)
+        release = await take(backend, "k", "first")
+        await queue(backend, "k", "a-1", (await client.next("hello"))["address"])
+        await backend.ask(release)
+        signal = await client.next("signal")
+        assert ("token" in signal, "at" in signal) == (may, may)
+        ((principal, told),) = asked
+        assert (principal, told.key, told.attempt, told.token > 0) == (ANYTHING, "k", "a-1", True)
+
+
 async def test_each_signal_reaches_its_own_stream_and_no_other(memory: str):
     async with opened(memory) as backend:
         streams = SignalStreams(backend)

@@ -587,7 +587,9 @@ def test_an_anchor_does_not_move_back(keeper):
     assert keeper.heard(HANDED).since == 102.0
 
 
-@pytest.mark.parametrize("told", [TicketAnswer("handed"), TicketAnswer("gone"), TicketAnswer("waiting")])
+@pytest.mark.parametrize(
+    "told", [TicketAnswer("handed", at=999.0), TicketAnswer("gone"), TicketAnswer("waiting")]
+)
 def test_an_answer_that_says_no_time_or_no_ticket_is_no_anchor(keeper, told):
     keeper.wait("nightly", "w-1", now=100.5)
     tell(keeper, told)

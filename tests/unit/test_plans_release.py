@@ -6,8 +6,20 @@ from holdfast.core.backoff import Backoff
 from holdfast.core.data import replace
 from holdfast.core.events import Event
 from holdfast.core.family import Outcome
-from holdfast.core.plans import WATCH_EVERY, Abandoned, Grant, Wait, ask, break_leases, next_events, release
+from holdfast.core.plans import (
+    WATCH_ANYWAY,
+    WATCH_EVERY,
+    WATCH_PACE,
+    Abandoned,
+    Grant,
+    Wait,
+    ask,
+    break_leases,
+    next_events,
+    release,
+)
 from holdfast.core.requests import (
+    EVENTS,
     MOST_SHOWN,
     Break,
     Broken,
@@ -105,9 +117,10 @@ def test_after_a_lost_answer_an_outcome_counts_only_if_it_was_ours(why, answer):
     assert result(plan, NotHeld(why)) == answer
 
 
-def watching(time, until=None, after=5):
+def watching(time, until=None, after=5, attempt=""):
     return next_events(
         Watch("pull:", after=after),
+        attempt,
         until=until,
         settings=SETTINGS,
         clock=lambda: next(time),
@@ -137,6 +150,30 @@ def test_who_watches_a_busy_store_does_not_ask_all_the_time():
     plan = watching(iter((1.0,)))
     next(plan)
     assert plan.send(Feed((), 7)) == Wait("", "", until=1.0 + WATCH_EVERY)
+
+
+def test_who_is_told_of_events_looks_seldom_and_at_once_when_told():
+    plan = watching(iter((1.0, 2.0)), attempt="w-1")
+    next(plan)
+    assert plan.send(Feed((), 7, tells=True)) == Wait("", "w-1", until=1.0 + WATCH_ANYWAY)
+    assert plan.send(EVENTS) == Watch("pull:", after=7)
+
+
+def test_who_is_told_of_many_events_looks_once_for_them():
+    """Told just after a look: others are about to write as well."""
+    plan = watching(iter((1.0, 1.01)), attempt="w-1")
+    next(plan)
+    plan.send(Feed((), 7, tells=True))
+    assert plan.send(EVENTS) == Wait("", "", until=1.0 + WATCH_PACE)
+    assert plan.send(None) == Watch("pull:", after=7)
+
+
+def test_who_is_not_told_looks_anyway():
+    plan = watching(iter((1.0, 5.0)), attempt="w-1")
+    next(plan)
+    plan.send(Feed((), 7, tells=True))
+    assert plan.send(None) == Watch("pull:", after=7)
+    assert plan.send(Feed((), 7)) == Wait("", "w-1", until=5.0 + WATCH_EVERY)
 
 
 def test_who_watches_goes_on_when_the_store_comes_back():

@@ -464,15 +464,15 @@ def test_any_id_of_an_instance_is_one_segment_of_the_path(kind, id):
 
 def test_events_access_tokens_and_counts_come_as_items():
     events = (example(Event), example(Event, 20))
-    body = over_the_wire(wire.items_to_json("events", events))
+    body = over_the_wire({"answer": "events", "items": as_dict(events)})
     assert body["answer"] == "events"
     assert wire.answer_from_json(r.History("k"), body) == events
     tokens = (example(access.AccessToken),)
-    body = over_the_wire(wire.items_to_json("access_tokens", tokens))
+    body = over_the_wire({"answer": "access_tokens", "items": as_dict(tokens)})
     assert wire.answer_from_json(access.ListAccess(), body) == tokens
     assert wire.answer_from_json(r.History("k"), {"answer": "events", "items": []}) == ()
     counts = (example(c.WorkCount),)
-    body = over_the_wire(wire.items_to_json("work_counts", counts))
+    body = over_the_wire({"answer": "work_counts", "items": as_dict(counts)})
     assert wire.answer_from_json(c.CountWork(), body) == counts
 
 

@@ -11,14 +11,15 @@ after the latest (then "renewed" and "busy with it" are impossible). The two bou
 that is used. That the requests before and after it bound the instant further is not, which costs a little
 sharpness where they overlap, and saves the search a dimension.
 
-Modelled: new leases (a higher token, and the lease before over), re-entry (same owner, same token), repeats
-and claims by the same attempt, renewal, release, withdrawal and break of exactly what they name, how many
-holds there are, that an ended attempt never holds again and is told how it ended, and that whoever is told to
-wait is told so for a reason.
+Modelled: new leases (a higher token, and the lease before over), entering by a hand-over, re-entry (same
+owner, same token), repeats and claims by the same attempt, renewal, release, withdrawal and break of exactly
+what they name, how many holds there are, that an ended attempt never holds again and is told how it ended,
+and that whoever is told to wait is told so for a reason.
 
 Not modelled: the order of the queue (that is the other checker's), and what a hand-over does before it is
-claimed. Such a lease is nothing that anybody believes in; it may be what others wait for, and so counts as a
-reason for them, see `Operation.excused`. `expires_in` and the place in the queue are not looked at.
+claimed, if its winner does not enter by it. Such a lease is nothing that anybody believes in; it may be what
+others wait for, and so counts as a reason for them, see `Operation.excused`. `expires_in` and the place in
+the queue are not looked at.
 """
 
 from __future__ import annotations
@@ -315,6 +316,7 @@ def _alive_and_over(
 
 RULES: dict[tuple[str, str], Callable[[LeaseModel, Lock, Operation], Next]] = {
     ("Acquire", "Granted"): LeaseModel._granted,
+    ("Enter", "Granted"): LeaseModel._granted,
     ("Acquire", "Busy"): LeaseModel._blocked,
     ("Acquire", "Queued"): LeaseModel._blocked,
     ("Acquire", "NotHeld"): LeaseModel._not_held,

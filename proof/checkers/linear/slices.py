@@ -25,7 +25,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from proof.checkers.linear.lease_model import LeaseModel, Operation
+from proof.checkers.linear.lease_model import TOLD, LeaseModel, Operation
 from proof.checkers.linear.traces import UNDER_WAY, Rows, Spans, Waits, pins
 from proof.histories.records import BARE, FENCED, PLAIN, RAISED, Ask, Audit, Call, History, Violation
 
@@ -160,7 +160,7 @@ class _Cutter:
     def _deny(self, attempt: str, asks: list[Ask], unknown: list[Ask]) -> None:
         """Find grants that nobody can have been given, by what was answered. One of a key is told."""
         token, by = self._rows.token_of(attempt), self._rows.granted_by(attempt)
-        acquires = [ask for ask in asks if ask.kind == "Acquire"]
+        acquires = [ask for ask in asks if ask.kind in ("Acquire", "Enter")]
         if not token or not acquires or any(ask.token == token for ask in acquires):
             return
         if not any(ask.called <= by for ask in unknown if ask.kind == "Acquire"):
@@ -197,7 +197,7 @@ class _Cutter:
                 pinned=returned - called >= ROW_LOCKED or self._pins.count(called, returned) > 0,
                 lossy=self._crashes.count(called, returned) > 0,
                 forgotten=returned - first >= REMEMBERED,
-                by_others=self._by_others(owner, first, returned),
+                by_others=self._by_others(attempt, owner, first, returned),
             )
         )
 
@@ -210,10 +210,14 @@ class _Cutter:
                     latest = max(latest, self._ends(ask.called, by, ask.ttl)[1])
         return latest
 
-    def _by_others(self, owner: str, first: float, returned: float) -> tuple[str, ...]:
-        """Return what an attempt may be told when others ended its ticket, or what it had not claimed yet."""
-        broken = ("broken",) if self._breaks.count(first, returned) else ()
-        return (*broken, "already") if owner in self._wanderers else broken  # it may be in a circle
+    def _by_others(self, attempt: str, owner: str, first: float, returned: float) -> tuple[str, ...]:
+        """Return what an attempt may be told when others ended its ticket, or what it had not claimed yet.
+
+        What it was handed may also have run out.
+        """
+        why = TOLD["expired"] if self._rows.was_handed(attempt) else ()
+        why += ("broken",) if self._breaks.count(first, returned) else ()
+        return (*why, "already") if owner in self._wanderers else why  # it may be in a circle
 
     def _ends(self, called: float, returned: float, seconds: float) -> tuple[float, float]:
         """Return when what was given for so many *seconds* ends, at the earliest and at the latest.

@@ -21,12 +21,17 @@ class Rows:
 
     def __init__(self, rows: list[Audit], asks: list[Ask]) -> None:
         rows = sorted(rows, key=lambda row: row.id)
-        self._claimed: dict[tuple[str, int], int] = {}  # attempt and token → the first row that says so
+        self._claimed: dict[tuple[str, int], int] = {}  # or entered: attempt and token → the first row
         self._gone: dict[str, int] = {}  # attempt that has held it → the row by which it does no more
+        self._handed: set[str] = set()  # attempts
+        entered = {(ask.attempt, ask.token) for ask in asks if ask.kind == "Enter"}
         in_row, in_table = "", set[str]()  # a hold that is alone is in the row of the lock, else in a table
         for place, row in enumerate(rows):
-            if row.what in ("lock", "hold") and row.attempt and row.claimed:
-                self._claimed.setdefault((row.attempt, row.token), place)
+            if row.what in ("lock", "hold") and row.attempt:
+                if row.claimed or (row.attempt, row.token) in entered:
+                    self._claimed.setdefault((row.attempt, row.token), place)
+                else:
+                    self._handed.add(row.attempt)
             held = {row.attempt, in_row}
             if row.what == "lock":
                 in_row = row.attempt
@@ -54,9 +59,13 @@ class Rows:
         return self._tokens.get(attempt, 0)
 
     def granted_by(self, attempt: str) -> float:
-        """Return by when an attempt was granted it, and had claimed it; -inf if it never was."""
+        """Return by when an attempt was granted it, and had claimed or entered it; -inf if it never was."""
         place = self._claimed.get((attempt, self.token_of(attempt)))
         return -math.inf if place is None else self._by[place]
+
+    def was_handed(self, attempt: str) -> bool:
+        """Tell whether an attempt was handed it, and did not enter by that."""
+        return attempt in self._handed
 
     def gone_by(self, attempt: str) -> float:
         """Return by when an attempt that has held it did no more; -inf if it never has."""

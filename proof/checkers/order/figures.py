@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from proof.checkers.order.beliefs import naive_overlaps
 from proof.checkers.order.ledger import Key
 from proof.checkers.order.rules import Findings
-from proof.histories.records import History
+from proof.histories.records import History, entered
 
 
 def count(history: History, keys: dict[str, Key], findings: Findings) -> None:
@@ -15,6 +15,7 @@ def count(history: History, keys: dict[str, Key], findings: Findings) -> None:
     figures = findings.figures
     for call in history.calls:
         figures[f"calls {call.kind} {call.outcome}"] += 1
+    figures["entered by the hand-over"] += len(entered(history))
     for fault in history.faults:
         figures[f"fault {fault.fault}"] += 1
     for key in keys.values():

@@ -24,7 +24,7 @@ class Hold:
         self.attempt = attempt
         self.token = token
         self.lease = lease
-        self.claimed = False
+        self.claimed = False  # or entered by the hand-over: somebody has believed in it
         self.end = 0
         self.gone_at = 0  # when it was seen to be gone; 0: never
         self.ended = ""  # expired, let go, broken; empty: not yet
@@ -123,6 +123,7 @@ class Key:
         self.lock = NOBODY
         self.table: dict[str, Audit] = {}  # attempt → row of the table of holds
         self.tickets: dict[int, Ticket] = {}  # in the order of their numbers
+        self.expired: set[str] = set()  # attempts whose holds have, and that do not come back
         self.left: dict[str, Ticket] = {}  # attempt → tickets that have gone in this step
         self.holds: dict[str, Hold] = {}  # attempt → as of the last step
         self.unfinished = 0  # rows since the last step

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from proof.checkers.order.clocks import Clocks
 from proof.histories.records import Ask
 
-_WAITING = frozenset({"Queued", "waiting"})
+WAITING = frozenset({"Queued", "waiting"})
 
 
 def micros(seconds: float) -> int:
@@ -19,7 +19,7 @@ def micros(seconds: float) -> int:
 class Attempt:
     """What became of one attempt, as its client knows."""
 
-    __slots__ = ("asked", "granted", "key", "let_go", "owner", "ttl", "waited")
+    __slots__ = ("asked", "entered", "granted", "key", "let_go", "owner", "ttl", "waited")
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -29,6 +29,7 @@ class Attempt:
         self.let_go = math.inf  # when it first asked to be rid of it: a release or a withdrawal
         self.waited: list[tuple[float, float]] = []  # answers that it waits: when told, and asked; in order
         self.granted: list[Ask] = []
+        self.entered = 0  # by the hand-over, under this token
 
     def told_of(self, at: int, clocks: Clocks) -> float:
         """Return when it was told of a ticket, or of its new end, that was written *at*; never: infinity.
@@ -84,11 +85,14 @@ class Asked:
             attempt.ttl = max(attempt.ttl, micros(ask.ttl))
             if ask.answer == "Granted":
                 attempt.granted.append(ask)
-            elif ask.answer in _WAITING:
+            elif ask.answer in WAITING:
                 attempt.waited.append((ask.returned, ask.called))
         elif kind == "Refresh":
-            if ask.answer in _WAITING:
+            if ask.answer in WAITING:
                 attempt.waited.append((ask.returned, ask.called))
+        elif kind == "Enter":
+            attempt.entered = ask.token
+            attempt.granted.append(ask)
         elif kind == "Renew":
             attempt.ttl = max(attempt.ttl, micros(ask.ttl))
         elif kind in ("Release", "Withdraw"):

@@ -31,7 +31,9 @@ FIT = Rule(
     "when a lease begins, those it does not fit beside have ended by the store's clock, or were let go",
 )
 ONE_OWNER = Rule("a lease has one owner", "P2", "all holds of a lease are its owner's")
-STAYS_OVER = Rule("what has expired stays so", "P2", "no end is moved once it has come")
+STAYS_OVER = Rule(
+    "what has expired stays so", "P2", "no end is moved once it has come, and its attempt does not come back"
+)
 LASTS = Rule("no lease lasts longer than asked", "P8", "an end is at most a ttl, or a claim window, away")
 LET_GO = Rule(
     "only who has a lease ends it",

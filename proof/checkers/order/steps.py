@@ -198,6 +198,8 @@ class Replay:
         attempt = self._asked.attempts.get(hold.attempt)
         if hold.end <= now:
             hold.ended = "expired"
+            if hold.claimed or not hold.lease.granted_terms.operation:  # its winner could have entered
+                key.expired.add(hold.attempt)
         elif hold.lease.owner == LAST_LOOK:  # it is not recorded
             hold.ended = "let go"
         elif self._asked.may_be_broken(key.name, hold.token, row.at, self._clocks):
@@ -221,6 +223,14 @@ class Replay:
         """See that a hold is one of its owner's lease, or that its lease could begin (P1, P2)."""
         self._check_asked_for(key, row, "granted")
         self._check_length(key, row)
+        self._findings.check(rules.STAYS_OVER)
+        if row.attempt in key.expired:
+            self._findings.violated(
+                rules.STAYS_OVER,
+                key.name,
+                f"{row.attempt} of {row.owner} had a hold that has expired, and has {row.token} (row"
+                f" {row.id})",
+            )
         lease = key.leases.get(row.token)
         if lease is None:
             lease = self._lease_begins(key, row, current, shut_until)
@@ -241,7 +251,8 @@ class Replay:
                     f" {row.id})",
                 )
         hold = key.holds[row.attempt] = Hold(row.attempt, row.token, lease)
-        hold.end, hold.claimed = row.expires_at, row.claimed
+        entered = self._asked.attempts.get(row.attempt, STRANGER).entered
+        hold.end, hold.claimed = row.expires_at, row.claimed or entered == row.token
         lease.holds.append(hold)
 
     def _lease_begins(self, key: Key, row: Audit, current: dict[str, Audit], shut_until: int) -> Lease:

@@ -9,7 +9,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from proof.checkers.order.requests import micros
+from proof.checkers.order.requests import WAITING, micros
 from proof.checkers.order.tables import CLAIM, PATIENCE, Tables
 from proof.histories.records import Ask, Call, Clock, History, Run, Trust
 
@@ -60,6 +60,18 @@ class Turn:
         elif self.answer == "Busy":
             story.returns(self.number, "refused", error="LockTimeout")
         return self.answer
+
+    def enter(self) -> None:
+        """Enter by the hand-over, trusting it since the last answer that we wait."""
+        story, call = self._story, self.call
+        asks = story.history.asks
+        asked = max(ask.called for ask in asks if ask.attempt == self.attempt and ask.answer in WAITING)
+        token = story.tables.locks[call.key].holds[self.attempt].token
+        fields = {"owner": call.owner, "ttl": CLAIM, "token": token}
+        story.ask("Enter", call.key, self.attempt, **fields)("Granted")
+        asks[-1] = replace(asks[-1], called=asked)
+        self.since, self.trusted_until = story.boot, asked + CLAIM - MARGIN
+        story.returns(self.number, "ok", token=token, trusted_until=self.trusted_until)
 
     def renew(self) -> None:
         story, call = self._story, self.call

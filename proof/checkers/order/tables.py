@@ -94,7 +94,7 @@ class Tables:
     def renew(self, key: str, attempt: str, ttl: int) -> bool:
         hold = self._settle(key).holds.get(attempt)
         if hold is not None:
-            hold.end = max(hold.end, self.now + ttl)
+            hold.end, hold.claimed = max(hold.end, self.now + ttl), True
         self._write(key)
         return hold is not None
 

@@ -33,6 +33,9 @@ T = TypeVar("T")
 A = TypeVar("A")
 
 
+WATCHED = "\n"  # in the place of a key: whoever has this mailbox watches
+
+
 class Mailbox(Protocol):
     """Where the signals for one waiting attempt arrive, from any thread."""
 
@@ -298,9 +301,10 @@ class Engine:
         """Pass a signal on. Called from any thread."""
         if signal.kind == "lost":
             self.keeper.hurry(signal.attempt)
-        elif signal.kind == "over":
+        elif signal.kind in ("over", "events"):
+            concerned = signal.key if signal.kind == "over" else WATCHED
             for key, mailbox in list(self.mailboxes.values()):
-                if key == signal.key:
+                if key == concerned:
                     mailbox.put(signal)
         elif signal.kind == "work":
             if member := self.members.get(signal.attempt):

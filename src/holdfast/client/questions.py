@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from holdfast import errors, identity
-from holdfast.client.engine import Engine
+from holdfast.client.engine import WATCHED, Engine
 from holdfast.client.operations import as_json
 from holdfast.client.options import Works, whole
 from holdfast.clock import boot_time
@@ -105,8 +105,16 @@ def sweep(engine: Engine, limit: int) -> Plan[requests.Swept]:
 
 def events(engine: Engine, request: requests.Watch, quiet: float | None) -> Plan[requests.Feed]:
     """Wait for events, for *quiet* seconds at most."""
+    if quiet == 0:
+        return (yield from plans.next_events(request, until=boot_time(), **engine.how()))
     until = None if quiet is None else boot_time() + quiet
-    return plans.next_events(request, until=until, **engine.how())
+    attempt = engine.attempts.new()
+    request = replace(request, address=engine.client.instance)
+    engine.mailboxes[attempt] = WATCHED, engine.new_mailbox()
+    try:
+        return (yield from plans.next_events(request, attempt, until=until, **engine.how()))
+    finally:
+        engine.mailboxes.pop(attempt, None)
 
 
 def from_now(engine: Engine, request: requests.Watch) -> Plan[requests.Watch]:

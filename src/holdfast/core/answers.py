@@ -170,10 +170,11 @@ class Resized:
 
 @data
 class Feed:
-    """Events in their order, and the place to go on after."""
+    """Events in their order, and the place to go on after. *tells*: who asked is told when there is more."""
 
     events: tuple[Event, ...]
     after: int
+    tells: bool = False
 
 
 @data

@@ -38,8 +38,7 @@ def data(cls: type[T]) -> type[T]:
 
 def replace(value: T, /, **changes: Any) -> T:
     """Return a copy of *value* with some fields changed."""
-    fields = {name: getattr(value, name) for name in _fields(value)}
-    return type(value)(**(fields | changes))
+    return type(value)(**(fields(value) | changes))
 
 
 def defaults(kind: type) -> dict[str, Any]:
@@ -51,13 +50,22 @@ def defaults(kind: type) -> dict[str, Any]:
 
 def as_dict(value: object) -> Any:
     """Return *value* as dictionaries and lists, ready for JSON."""
-    if type(value) in _PLAIN:
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    if isinstance(value, tuple | list):
+    if isinstance(value, (tuple, list)):
         return [as_dict(each) for each in value]
-    if not hasattr(type(value), "_values"):
+    if not hasattr(kind, "_values"):
         return value
-    return {name: as_dict(getattr(value, name)) for name in _fields(value)}
+    return {
+        name: each if type(each := getattr(value, name)) in _PLAIN else as_dict(each)
+        for name in _fields(value)
+    }
+
+
+def fields(value: object) -> dict[str, Any]:
+    """Return the fields of *value*, as they are."""
+    return {name: getattr(value, name) for name in _fields(value)}
 
 
 class _Init:

@@ -59,7 +59,9 @@ TRANSIENT = (errors.StoreUnavailable, errors.OutcomeUnknown)
 # A head that asks at the very end of a lease may be a clock tick early, and would have to ask twice.
 TICK = 0.002
 
-WATCH_EVERY = 0.25  # seconds: how often who watches looks for events
+# How often who watches looks for events, in seconds: if nobody tells that there are some, and otherwise.
+WATCH_EVERY, WATCH_ANYWAY = 0.25, 3.0
+WATCH_PACE = 0.2  # seconds after a look that found nothing to the next, at least, however often we are told
 
 MOST_LATE = 3  # grants that came too late to be trusted, before we give up
 
@@ -390,9 +392,12 @@ def _tokens(view: r.LockView) -> list[int]:
 
 
 def next_events(
-    request: r.Watch, *, until: float | None, settings: Settings, clock: Clock, roll: Roll
+    request: r.Watch, attempt: str = "", *, until: float | None, settings: Settings, clock: Clock, roll: Roll
 ) -> Plan[r.Feed]:
-    """Wait for events, at most until *until* (None: for ever), through whatever the store suffers."""
+    """Wait for events, at most until *until* (None: for ever), through whatever the store suffers.
+
+    Who waits as *attempt* may be told that there is something. That is a hint: we look now and then anyway.
+    """
     failures = 0
     while True:
         try:
@@ -402,17 +407,22 @@ def next_events(
             again_at = clock() + settings.backoff.delay(failures, roll())
             if until is not None and again_at >= until:
                 raise
-        else:
-            failures = 0
-            if answer.events or request.after is None:
-                return answer
-            # A store looks at that many events at least, and tells of those that are wanted. If they were
-            # fewer, it has come to the end; who waited each time would never be done with a long backlog.
-            more = answer.after - request.after >= request.limit
-            request = replace(request, after=answer.after)
-            if more:
-                continue
-            if until is not None and clock() >= until:
-                return answer
-            again_at = clock() + WATCH_EVERY
-        yield Wait("", "", again_at if until is None else min(again_at, until))
+            yield Wait("", "", again_at)
+            continue
+        failures = 0
+        if answer.events or request.after is None:
+            return answer
+        # A store looks at that many events at least, and tells of those that are wanted. If they were
+        # fewer, it has come to the end; who waited each time would never be done with a long backlog.
+        more = answer.after - request.after >= request.limit
+        request = replace(request, after=answer.after)
+        if more:
+            continue
+        if until is not None and clock() >= until:
+            return answer
+        looked = clock()
+        again_at = looked + (WATCH_ANYWAY if answer.tells else WATCH_EVERY)
+        told = yield Wait("", attempt, again_at if until is None else min(again_at, until))
+        soonest = looked + WATCH_PACE  # one look is enough for many events
+        if told is not None and clock() < soonest:
+            yield Wait("", "", soonest if until is None else min(soonest, until))

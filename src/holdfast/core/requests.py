@@ -17,7 +17,7 @@ from holdfast.core.family import PLAIN, Outcome, Terms
 
 A_co = TypeVar("A_co", covariant=True)
 
-SignalKind = Literal["granted", "head", "lost", "over", "work"]
+SignalKind = Literal["granted", "head", "lost", "over", "work", "events"]
 
 DEFAULT_LIMIT = 64
 
@@ -201,13 +201,15 @@ class History(Request[tuple[Event, ...]]):
 class Watch(Request["Feed"]):
     """Read what happened to a key, or to all keys with a prefix, after the event *after*.
 
-    Every event has its place in one order of all, which it is given when it is first read.
+    Every event has its place in one order of all, which it is given when it is first read. The client at
+    *address* is told of the next one that is written, once; if the answer says so.
     """
 
     key: str  # a prefix, unless *exact*
     exact: bool = False
     after: int | None = None  # None: nothing yet, only where the order ends now
     limit: int = 100
+    address: str = ""  # where to tell that there is more; empty: nowhere
 
 
 @data
@@ -240,6 +242,11 @@ class Signal:
     # Of a grant that can be entered: see Entering by the hand-over in the protocol. It lasts *expires_in*.
     token: int = 0
     at: float = 0.0  # when it was granted, by the store's clock
+
+
+# The address of all who are to be told of the next event, and what they are told.
+WATCHERS = "*"
+EVENTS = Signal("events", "", "")
 
 
 def addressed(address: str, signal: Signal) -> tuple[str, Signal]:

@@ -1,40 +1,26 @@
 """The stores of a server, asked from its event loop.
 
-A store that waits for a disk or a network has threads of its own here, as many as it is worth, however many
-requests are under way. One that can commit many requests at once (SQLite) gets whatever has come in while it
-was busy with the last ones: under load a commit is shared by many, and alone nobody waits for company. Beside
-that it has a thread for those who only read: they must not wait while nobody can write.
+There is one for each history that callers ask for, which is one nearly always. How it is asked is in `lanes`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import copy
-import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from holdfast import identity
 from holdfast.core.events import HistoryLevel
-from holdfast.core.requests import Probe, Request, Signal
-from holdfast.core.wire import ROUTES
-from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
-from holdfast.log import log
-from holdfast.server.queues import Group, RequestQueue
+from holdfast.core.requests import Request, Signal
+from holdfast.errors import StoreError
+from holdfast.server.lanes import Lane, call_from_thread
+from holdfast.server.queues import Waiting
 from holdfast.server.system.metrics import Metrics
 from holdfast.stores import open_store
-from holdfast.stores.base import READS, Store, StoreOptions, Traits
+from holdfast.stores.base import StoreOptions, Traits
 from holdfast.stores.readiness import Opening
 
 A = TypeVar("A")
-
-GROUP = 64  # requests in one commit
-MOST_PENDING = 20_000  # requests that wait for the store; more are refused at once
-
-CLOSE_WITHIN = 5.0  # seconds for what the store still does, all together
-
-_MAKES_EVENTS = frozenset(route.request for route in ROUTES if route.events)
 
 
 class Backend:
@@ -77,7 +63,7 @@ class Backend:
         """Connect, and have the store wake us. Wait for *patience* seconds for one that is not ready."""
         loop = asyncio.get_running_loop()
         store = open_store(self._url, StoreOptions(self._client, self._history))
-        store.listen(lambda signal: _call(loop, self._dispatch, signal))
+        store.listen(lambda signal: call_from_thread(loop, self._dispatch, signal))
         opening = Opening(patience)
         while True:
             try:
@@ -92,7 +78,11 @@ class Backend:
 
     async def close(self) -> None:
         """Answer what was asked, and let go of the stores."""
-        await asyncio.gather(*(asyncio.to_thread(lane.close) for lane in self._lanes.values()))
+        await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
+
+    def submit(self, request: Request[Any], waiting: Waiting) -> None:
+        """Have it answered by the store that most use; *waiting* is told, never before this returns."""
+        self._lanes[self._history].submit(request, waiting)
 
     async def ask(self, request: Request[A], history: HistoryLevel | None = None) -> A:
         """Have *request* answered by a store that keeps this much *history*."""
@@ -130,95 +120,3 @@ class Backend:
     def _wrote(self) -> None:
         for callback in self._callbacks:
             callback()
-
-
-class Lane:
-    """One store, and the queues of those who ask it."""
-
-    def __init__(self, store: Store, observer: Metrics | None, wrote: Callable[[], None]) -> None:
-        self.store = store
-        self._observer = observer
-        self._wrote = wrote
-        self._loop = asyncio.get_running_loop()
-        self._queues: list[RequestQueue] = []  # none for a store that never waits
-        traits = store.traits
-        if traits.blocking and traits.groups:
-            names = ("holdfast-store", "holdfast-reads")
-            self._queues = [RequestQueue(self._answer, 1, GROUP, name) for name in names]
-        elif traits.blocking:
-            self._queues = [RequestQueue(self._answer, max(traits.lanes, 1), 1, "holdfast-store")]
-
-    @property
-    def pending(self) -> int:
-        return sum(map(len, self._queues))
-
-    def ask(self, request: Request[Any]) -> asyncio.Future[Any]:
-        """Return the answer, when it is there."""
-        answer: asyncio.Future[Any] = self._loop.create_future()
-        if not self._queues:
-            self._deliver([(request, answer)], self._execute([request]))
-            return answer
-        queue = self._queues[-1 if type(request) in READS else 0]
-        if queue.closed or len(queue) >= MOST_PENDING:
-            answer.set_exception(
-                StoreUnavailable(f"{len(queue)} requests wait for the store already; try again later")
-            )
-        else:
-            # How long the queue is says nothing of whether a write works.
-            queue.put((request, answer), first=type(request) is Probe)
-        return answer
-
-    def close(self) -> None:
-        """Answer what was asked, and close the store."""
-        for queue in self._queues:
-            queue.close()
-        deadline = time.monotonic() + CLOSE_WITHIN
-        for thread in (thread for queue in self._queues for thread in queue.threads):
-            thread.join(timeout=max(deadline - time.monotonic(), 0.0))
-        self.store.close()
-
-    def _answer(self, group: Group) -> None:
-        _call(self._loop, self._deliver, group, self._execute([request for request, _ in group]))
-
-    def _execute(self, requests: Sequence[Request[Any]]) -> list[Any]:
-        began = time.perf_counter()
-        try:
-            if len(requests) == 1:
-                answers = [self.store.execute(requests[0])]
-            else:
-                answers = self.store.execute_many(requests)
-        except HoldfastError as error:
-            answers = [copy.copy(error) for _ in requests]  # each collects a traceback, where it is raised
-        except Exception as error:  # noqa: BLE001 - a thread that died would leave all who wait for it
-            log().exception("the store failed in an unknown way")
-            answers = [StoreError(f"the store failed: {type(error).__name__}")] * len(requests)
-        if self._observer is not None:
-            took = time.perf_counter() - began
-            self._observer.group_committed(len(requests))
-            for request, answer in zip(requests, answers, strict=True):
-                failed = type(answer).__name__ if isinstance(answer, HoldfastError) else None
-                self._observer.store_answered(type(request).__name__, took, failed)
-        return answers
-
-    def _deliver(self, group: Group, answers: list[Any]) -> None:
-        wrote = False
-        for (request, future), answer in zip(group, answers, strict=True):
-            failed = isinstance(answer, HoldfastError)
-            wrote = wrote or (type(request) in _MAKES_EVENTS and not failed)
-            if self._observer is not None and not failed:
-                self._observer.observe_answer(request, answer)
-            if future.done():  # cancelled: whoever asked has gone
-                continue
-            if failed:
-                answer.from_store = True  # what it says is for the log: it names hosts, files and statements
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
-        if wrote:
-            self._wrote()
-
-
-def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: Any) -> None:
-    """Call something in the loop's thread, from any thread. A loop that is gone has nobody to tell."""
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(function, *args)

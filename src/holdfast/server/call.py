@@ -9,7 +9,6 @@ from holdfast.core.data import data
 from holdfast.core.events import HistoryLevel
 from holdfast.core.requests import Client
 from holdfast.core.wire import Route
-from holdfast.errors import AccessDenied
 from holdfast.server.admission.access import Principal, scoped
 from holdfast.server.http.message import HTTPRequest
 
@@ -47,18 +46,16 @@ class Call:
 
         Who asks, and who does it, is not only for the caller to say.
         """
-        for name in ("client", "by"):
-            if name in self.given:
-                known[name] = getattr(self, name)
-        return self.route.make(self.named, self.given, **known)
+        given = self.given
+        if "client" in given:
+            known["client"] = self.client
+        if "by" in given:
+            known["by"] = self.by
+        return self.route.make(self.named, given, **known)
 
     def require(self, verb: Verb, key: str) -> None:
         """Refuse if the caller may not do this to *key*, whether or not there is such a lock."""
-        if not self.principal.may(verb, key):
-            who = self.principal.name or "nobody"
-            raise AccessDenied(
-                f"{who} has no right to {verb} {key!r}: ask for an access token that allows {verb}:{key}"
-            )
+        self.principal.require(verb, key)
 
     def may_know(self, key: str) -> bool:
         """Tell whether the caller may be told of *key*."""

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.core.requests import Request
 from holdfast.signal_mask import block_signals
 
-Asked = tuple[Request[Any], "asyncio.Future[Any]"]
+
+class Waiting(Protocol):
+    """Who waits for an answer, and is told: an `asyncio.Future`, or what needs less than that."""
+
+    def cancelled(self) -> bool: ...
+    def done(self) -> bool: ...
+    def set_result(self, answer: Any, /) -> None: ...
+    def set_exception(self, error: Exception, /) -> None: ...
+
+
+Asked = tuple[Request[Any], Waiting]
 Group = list[Asked]
 
 
 class RequestQueue:
     """Requests that wait, and the threads that take them from there, at most so many at a time."""
 
-    def __init__(self, answer: Callable[[Group], None], threads: int, most: int, name: str) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Group], None],
+        threads: int,
+        most: int,
+        name: str,
+        *,
+        asks_all: bool = False,
+    ) -> None:
         self._answer = answer
         self._most = most
+        self._asks_all = asks_all  # whoever puts them here counts on an answer, though somebody may have gone
         self._waiting: deque[Asked] = deque()
         self._changed = threading.Condition()
         self._idle = 0  # threads that have nothing to do
@@ -36,12 +54,12 @@ class RequestQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, asked: Asked, *, first: bool = False) -> None:
+    def put(self, *asked: Asked, first: bool = False) -> None:
         """Have it taken as soon as a thread has time: after all that wait, or as the *first* of them."""
         if first:
-            self._waiting.appendleft(asked)
+            self._waiting.extendleft(asked)
         else:
-            self._waiting.append(asked)
+            self._waiting.extend(asked)
         if self._idle:  # otherwise a thread that is busy looks again by itself
             with self._changed:
                 self._changed.notify()
@@ -63,9 +81,9 @@ class RequestQueue:
         while True:
             with suppress(IndexError):
                 while len(group) < self._most:
-                    request, future = self._waiting.popleft()
-                    if not future.cancelled():  # whoever asked has gone: nothing was done yet
-                        group.append((request, future))
+                    asked = self._waiting.popleft()
+                    if self._asks_all or not asked[1].cancelled():  # has gone: nothing was done yet
+                        group.append(asked)
             if group:
                 return group
             with self._changed:

@@ -70,8 +70,10 @@ class Traits:
     swept: bool = False  # whoever runs it tidies up: its clients need not, and may have no right to
     tells_holders: bool = True  # of a break, at once; if not, they learn of it by their next renewal
     groups: bool = False  # many requests at once cost little more than one: see `Store.execute_many`
+    tells_watchers: bool = False  # who watches is told of the next event; if not, it looks often
     enters: bool = False  # whoever is handed a lock can enter by the signal: see the protocol
     at_once: bool = False  # it can answer some requests without waiting for anything: see `AtOnce`
+    together: bool = False  # plain requests of several keys can share a commit: see `Together`
 
 
 class Store(Protocol):
@@ -127,6 +129,27 @@ class AtOnce(Protocol):
 
     def execute_at_once(self, request: Request[A]) -> A | None:
         """Answer *request* if that needs no waiting. None: nothing has happened, and `execute` is needed."""
+
+
+class Together(Protocol):
+    """What a store with the trait *together* has, for callers with several plain requests at a time."""
+
+    def may_go_together(self, request: Request[Any]) -> bool:
+        """Tell whether *request* is worth trying together with others. Asks nobody."""
+
+    def try_together(self, requests: Sequence[Request[Any]]) -> list[Any]:
+        """Answer requests that may go together, no two of them about the same key, in one transaction.
+
+        It waits for no row that somebody has locked, and each answer is as durable as one by itself. None in
+        a place: nothing has happened there, and `execute` is needed. A place may also have a `StoreError`.
+        """
+
+
+class GroupingStore(Store, Protocol):
+    """A store with the trait *groups*."""
+
+    def try_many(self, requests: Sequence[Request[Any]]) -> list[Any] | None:
+        """Answer *requests* as `execute_many` does, if that waits for nobody else; None: nothing was done."""
 
 
 class Tables(Protocol):

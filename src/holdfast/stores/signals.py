@@ -17,6 +17,7 @@ from holdfast.signal_mask import block_signals
 from holdfast.stores.base import Listener, micros
 
 START = 5.0  # how long a request waits for the listener before it goes on without
+WATCHED = 10.0  # seconds to listen after a look at the feed: the next one comes before
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 15.0  # before connecting again
 
 
@@ -34,6 +35,7 @@ class Signals(ABC):
 
     _listener: Listener | None = None
     instance: str = ""  # who listens
+    hears = False  # what is said to us arrives
 
     def listen(self, listener: Listener) -> None:
         """Deliver signals to *listener* from now on."""
@@ -58,6 +60,13 @@ class Signals(ABC):
         for instance, signal in signals:
             if instance == self.instance:
                 self.deliver(signal)
+
+    def reaches(self, address: str) -> bool:
+        """Tell whether what is said to *address* may arrive. Of others we do not know."""
+        if address.partition("/")[0] != self.instance:
+            return True
+        self.expect(WATCHED)
+        return self.hears
 
     @abstractmethod
     def be_reachable(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 from holdfast import errors
 from holdfast.client.engine import Engine, Running
+from holdfast.client.groups import Groups
 from holdfast.client.holdings import Holding
 from holdfast.client.lender import Lender
 from holdfast.client.options import Wish
@@ -20,7 +21,7 @@ from holdfast.core.data import replace
 from holdfast.core.plans import Grant, Handed, Plan, Wait
 from holdfast.core.requests import Acquire, Done, Request, Signal, Withdraw
 from holdfast.signal_mask import block_signals
-from holdfast.stores.base import AtOnce, Awaits
+from holdfast.stores.base import AtOnce, Awaits, Together
 
 A = TypeVar("A")
 L = TypeVar("L")
@@ -40,6 +41,7 @@ class TaskEngine(Engine):
     def start(self) -> None:
         super().start()
         self._worker: ThreadPoolExecutor | None = None
+        self._groups: dict[type, Groups] = {}
 
     def new_mailbox(self) -> AsyncMailbox:
         return AsyncMailbox()
@@ -94,7 +96,16 @@ class TaskEngine(Engine):
             return store.execute(request)
         if store.traits.at_once and (answer := cast("AtOnce", store).execute_at_once(request)) is not None:
             return answer
+        if store.traits.together and cast("Together", store).may_go_together(request):
+            return await self._in_company(request)
         return await self.in_worker(store.execute, request)
+
+    def _in_company(self, request: Request[A]) -> asyncio.Future[A]:
+        # Of its own kind: a release need not wait for the disk, and would have to with a grant.
+        groups = self._groups.get(type(request))
+        if groups is None or groups.loop is not asyncio.get_running_loop():
+            groups = self._groups[type(request)] = Groups(self.store, self.in_worker)
+        return groups.ask(request)
 
     async def ask_within(self, connection: Any, request: Request[A]) -> A:
         """Ask inside a caller's transaction: in this thread, as they do, or by their driver in this task."""

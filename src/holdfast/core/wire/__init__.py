@@ -5,7 +5,7 @@ members and their limits, answers, and the right it takes. A client asks by it. 
 asked for, checks that, makes the request of it, and describes itself. Times and durations are seconds.
 """
 
-from holdfast.core.wire.answers import ANSWERS, POSSIBLE, answer_from_json, answer_to_json, items_to_json
+from holdfast.core.wire.answers import ANSWERS, POSSIBLE, answer_from_json, answer_name, answer_to_json
 from holdfast.core.wire.ask import ROUTES, Asked, ask, ask_by
 from holdfast.core.wire.problems import PROBLEM, error_from_json, error_to_json
 from holdfast.core.wire.route import Route
@@ -18,10 +18,10 @@ __all__ = [
     "Asked",
     "Route",
     "answer_from_json",
+    "answer_name",
     "answer_to_json",
     "ask",
     "ask_by",
     "error_from_json",
     "error_to_json",
-    "items_to_json",
 ]

@@ -66,14 +66,16 @@ def _many(kind: type) -> Callable[[Any], Any]:
     return lambda values: tuple(_read(kind, value) for value in values)
 
 
+def answer_name(answer: Any) -> str:
+    """Return what an answer is called in JSON."""
+    return _NAMES[type(answer)]
+
+
 def answer_to_json(answer: Any) -> Json:
     """Return an answer as JSON."""
-    return {"answer": _NAMES[type(answer)], **as_dict(answer)}
-
-
-def items_to_json(name: str, items: tuple[Any, ...]) -> Json:
-    """Return an answer that is only a number of things, such as events or access tokens, as JSON."""
-    return {"answer": name, "items": as_dict(items)}
+    said: Json = {"answer": answer_name(answer)}
+    said.update(as_dict(answer))
+    return said
 
 
 def answer_from_json(request: Request[Any], body: Json) -> Any:

@@ -72,4 +72,6 @@ def _ask_watch(request: Watch) -> Asked:
     query: Json = {"key" if request.exact else "prefix": request.key, "limit": request.limit}
     if request.after is not None:
         query["after"] = request.after
+    if request.address:
+        query["address"] = request.address
     return Asked("GET", f"/v1/events?{urlencode(query)}")

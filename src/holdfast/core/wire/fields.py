@@ -131,8 +131,12 @@ class Fields(Shape):
             found[name] = said if say is None else say(said)
         return found
 
-    def make(self, value: Json, **known: Any) -> Any:
-        """Return the object of our kind that *value* says; what is *known* counts more than what it says."""
+    def make(self, value: Json) -> Any:
+        """Return the object of our kind that *value* says."""
+        return self.make_with(value, {})
+
+    def make_with(self, value: Json, known: Json) -> Any:
+        """Return the object that *value* says; what is *known*, and is added to, counts more than that."""
         assert self.kind is not None, "no request has such an object"
         for name, attribute, make in self._made:
             if attribute not in known:

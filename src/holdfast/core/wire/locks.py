@@ -8,7 +8,19 @@ from holdfast.core import requests as r
 from holdfast.core.family import LARGEST_RESULT, LONGEST, Mode, Outcome, Terms
 from holdfast.core.settings import MAX_TTL
 from holdfast.core.wire.fields import Field, Fields, may, must, seldom
-from holdfast.core.wire.route import ATTEMPT, BY, COUNT, ID, LISTED, MOST_LISTED, TOKEN, Route, change, look
+from holdfast.core.wire.route import (
+    ADDRESS,
+    ATTEMPT,
+    BY,
+    COUNT,
+    ID,
+    LISTED,
+    MOST_LISTED,
+    TOKEN,
+    Route,
+    change,
+    look,
+)
 from holdfast.core.wire.shapes import Flag, Key, Many, Number, OneOf, Text, Whole
 
 MOST_RENEWED = 4000
@@ -98,6 +110,9 @@ WATCH = {
     "prefix": may(Key(empty=True), about="Only of locks that begin so, unless there is a key."),
     "after": may(Whole(), about="Behind the event with this id; 0: from the oldest."),
     "limit": may(LISTED, 100),
+    "address": may(
+        Text(129, 0, ADDRESS), "", "Where to signal the next event: the address from /v1/signals."
+    ),
 }
 SIGNALS = {
     "instance": may(Text(64, 0, "[0-9A-Za-z_-]*"), ""),
@@ -161,7 +176,6 @@ LOCKS: tuple[Route, ...] = (
     ),
     Route(
         *("signals", "GET", "/v1/signals", "Be woken: an event stream for one client.", (), None, SIGNALS),
-        verb="acquire",
         streams=True,
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any, Literal
 
 from holdfast.core.access import LONGEST_PRINCIPAL, Verb
@@ -105,12 +106,8 @@ class Route:
             if self.attribute is not None:
                 left_out = (*left_out, self.attribute)
             self.members = _members(request, members or {}, parts, left_out)
-        self._inside = [(part, kind, _inside(self.members.fields, part)) for part, kind in parts.items()]
-
-    @property
-    def body(self) -> Fields | None:
-        """What its body may have; None: there is none."""
-        return self.members if self.method == "POST" else None
+        self.body = self.members if method == "POST" else None  # what it may have; None: there is none
+        self._parts = [_Part(part, kind, self.members.fields) for part, kind in parts.items()]
 
     @property
     def query(self) -> Fields:
@@ -121,9 +118,29 @@ class Route:
         """Return the request that was asked for; what is *known* counts more than what was said."""
         if self.attribute is not None:
             known.setdefault(self.attribute, named)
-        for part, kind, inside in self._inside:
-            known[part] = kind(**{attribute: given[name] for name, attribute in inside})
-        return self.members.make(given, **known)
+        for part in self._parts:
+            known[part.name] = part.make(given)
+        return self.members.make_with(given, known)
+
+
+class _Part:
+    """An attribute of a request whose own members are in the body, one by one."""
+
+    def __init__(self, name: str, kind: type, fields: Mapping[str, Field]) -> None:
+        inside = _inside(fields, name)
+        self.name = name
+        self._kind = kind
+        self._attributes = tuple(attribute for _, attribute in inside)
+        self._get = itemgetter(*(member for member, _ in inside))
+        self._usual = kind()
+        self._usual_values = tuple(getattr(self._usual, attribute) for attribute in self._attributes)
+
+    def make(self, given: Json) -> Any:
+        """Return what the body says of it: nearly always the usual, of which one is enough."""
+        values = self._get(given)
+        if values == self._usual_values:
+            return self._usual
+        return self._kind(**dict(zip(self._attributes, values, strict=True)))
 
 
 def look(

@@ -244,13 +244,21 @@ def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not JSON")
 
 
-_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+_decode, _scan = _decoder.decode, _decoder.scan_once  # type: ignore[attr-defined]
 
 
 def read_json(body: bytes) -> Any:
     """Return a body's JSON; infinities and the like are none."""
     try:
-        return _decode(body.decode("utf-8"))
+        text = body.decode("utf-8")
+        try:
+            value, end = _scan(text, 0)
+            if end == len(text):
+                return value
+        except StopIteration:  # something is missing
+            pass
+        return _decode(text)  # which takes spaces around it, and says what is wrong
     except RecursionError as error:
         raise RequestRefused(400, TOO_DEEP) from error
     except ValueError as error:

@@ -48,6 +48,29 @@ class _Account:
         )
 
 
+class Asking:
+    """An acquire that the store is asked for. Counted inside, or from its beginning to its end."""
+
+    __slots__ = ("_account",)
+
+    def __init__(self, account: _Account) -> None:
+        self._account = account
+
+    def begin(self) -> None:
+        """Count it."""
+        self._account.asking += 1
+
+    def end(self) -> None:
+        """Count it no more."""
+        self._account.asking -= 1
+
+    def __enter__(self) -> None:
+        self.begin()
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+
 class Budget:
     """See the module. Tokens of the same name share what they may have. To be used from one thread."""
 
@@ -127,9 +150,9 @@ class Budget:
         """Raise `LimitExceeded` if they may not have one more key, lease, or place to wait; count the key."""
         self.check_ttl(ttl)
         account, name = self._account(principal), _name(key, attempt)
-        self._check_key(principal, key)
+        self._check_key(principal, account, key)
         if name not in account.leases:
-            self._check_leases(principal)
+            self._check_leases(principal, account)
         if waits and name not in account.tickets:
             advice = "in queues; withdraw some"
             self._check_room(principal, "waiters", account.tickets, advice, under_way=account.asking)
@@ -138,13 +161,12 @@ class Budget:
     def room_for_leases(self, principal: Principal, wanted: int) -> int:
         """Return how many leases of *wanted* they may still have; raise `LimitExceeded` if it is none."""
         account = self._account(principal)
-        self._check_leases(principal)
+        self._check_leases(principal, account)
         free = self._limits.leases - account.asking - account.waiters - len(account.leases)
         return max(1, min(wanted, free))
 
-    def _check_leases(self, principal: Principal) -> None:
+    def _check_leases(self, principal: Principal, account: _Account) -> None:
         # What is under way may become a lease, or a place in a queue: otherwise many at once are too many.
-        account = self._account(principal)
         under_way = account.asking + account.waiters
         advice = "; release some, or let them end"
         self._check_room(principal, "leases", account.leases, advice, under_way=under_way)
@@ -167,11 +189,12 @@ class Budget:
 
     def check_key(self, principal: Principal, key: str) -> None:
         """Raise `LimitExceeded` if they may not use one more key; count it."""
-        self._check_key(principal, key)
-        self._account(principal).keys.put(key, self._clock() + KEYS_WITHIN)
+        account = self._account(principal)
+        self._check_key(principal, account, key)
+        account.keys.put(key, self._clock() + KEYS_WITHIN)
 
-    def _check_key(self, principal: Principal, key: str) -> None:
-        keys = self._account(principal).keys
+    def _check_key(self, principal: Principal, account: _Account, key: str) -> None:
+        keys = account.keys
         if key not in keys:
             self._check_room(principal, "keys", keys, "within the last hour; use fewer names")
 
@@ -182,15 +205,9 @@ class Budget:
         if names.is_full(most - under_way, self._clock()):
             self._refuse(principal, what, len(names), most, advice)
 
-    @contextmanager
-    def asking(self, principal: Principal) -> Iterator[None]:
+    def asking(self, principal: Principal) -> Asking:
         """Count an acquire that the store is asked for, until its answer is counted."""
-        account = self._account(principal)
-        account.asking += 1
-        try:
-            yield
-        finally:
-            account.asking -= 1
+        return Asking(self._account(principal))
 
     def check_ttl(self, ttl: float, *, renewing: bool = False) -> None:
         """Raise `LimitExceeded` for a lease that would be too short or too long.
@@ -222,6 +239,18 @@ class Budget:
         account, name = self._account(principal), _name(key, attempt)
         account.tickets.drop(name)
         account.leases.put(name, self._clock() + ttl)
+
+    def entered(self, principal: Principal, key: str, attempt: str, lasts: float) -> bool:
+        """Count a lease that can be entered by its hand-over. False, and not counted: they have too many.
+
+        Then its caller has to ask for it, and hears why not.
+        """
+        account = self._account(principal)
+        most = self._limits.leases - account.asking - account.waiters
+        if _name(key, attempt) not in account.leases and account.leases.is_full(most, self._clock()):
+            return False
+        self.granted(principal, key, attempt, lasts)
+        return True
 
     def queued(self, principal: Principal, key: str, attempt: str, patience: float) -> None:
         """Count a place in a queue that was given, or refreshed, until it is forgotten."""

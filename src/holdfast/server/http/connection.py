@@ -1,14 +1,17 @@
 """One connection: requests are read, handled and answered one after the other; a stream is its last answer.
 
-There is a task while a request is handled, and none otherwise. Nothing here ever waits for a peer: whatever
-it is to do (send a head, send a body, read an answer) has a deadline, and most peers never come near it.
+There is a task while a request is handled, if it takes one, and none otherwise. Nothing here ever waits for a
+peer: whatever it is to do (send a head, send a body, read an answer) has a deadline, and most peers never
+come near it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 from holdfast.errors import RequestRefused, StoreError
@@ -17,7 +20,7 @@ from holdfast.server.http import sse
 from holdfast.server.http.deadlines import NEVER
 from holdfast.server.http.door import Cut, Door
 from holdfast.server.http.handshake import LINGER, greet
-from holdfast.server.http.message import HTTPRequest, Response, Stream, new_id, problem
+from holdfast.server.http.message import HTTPRequest, Later, Response, Stream, new_id, problem
 from holdfast.server.http.reader import Reader
 from holdfast.server.http.responses import CONTINUE, render, render_start
 
@@ -51,6 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader: Reader | None = None
         self._stream: Stream | None = None
         self.task: asyncio.Task[None] | None = None  # that handles a request
+        self._later: Later | None = None  # or what answers it without one
         self._ahead = b""
         self._in_body = False
         self._pending = 0  # bytes that waited for the peer when we last looked
@@ -177,8 +181,14 @@ class Connection(asyncio.BufferedProtocol):
             request = reader.take(self.remote, self._listener.tls is not None, self._certificate)
             if self._stranger:
                 request.on_let_in = self._let_in
-            # With a name of its own it need not make one up.
-            self.task = asyncio.Task(self._run(request), loop=self._listener.loop, name="holdfast-request")
+            handling = self._listener.handler(request)
+            if isinstance(handling, Later):
+                self._later = handling
+                handling.on_answer = partial(self._send, request)
+            else:
+                run = self._run(request, handling)
+                # With a name of its own it need not make one up.
+                self.task = asyncio.Task(run, loop=self._listener.loop, name="holdfast-request")
         elif reader.in_body and not self._in_body:
             self._in_body = True
             self._within(self._limits.body_time)
@@ -187,9 +197,9 @@ class Connection(asyncio.BufferedProtocol):
         elif fresh:
             self._within(self._limits.head_time)
 
-    async def _run(self, request: HTTPRequest) -> None:
+    async def _run(self, request: HTTPRequest, handling: Coroutine[Any, Any, Response | Stream]) -> None:
         try:
-            answer = await self._listener.handler(request)
+            answer = await handling
         except asyncio.CancelledError:
             self.abort()
             raise
@@ -197,6 +207,11 @@ class Connection(asyncio.BufferedProtocol):
             log().exception("request %s: %s %s has failed", request.id, request.method, request.path)
             answer = _failed(request)
         self.task = None
+        self._send(request, answer)
+
+    def _send(self, request: HTTPRequest, answer: Response | Stream) -> None:
+        """Send what a request is answered."""
+        self._later = None
         keep_alive = request.keep_alive and not self._listener.draining
         try:
             if isinstance(answer, Stream):
@@ -382,6 +397,9 @@ class Connection(asyncio.BufferedProtocol):
             # back does not have to stay for the answer.
             self._listener.loop.call_soon(task.cancel)
             self._listener.keep(task)
+        if self._later is not None:
+            self._later.on_answer = None
+            self._later = None
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.drop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from random import getrandbits
 from typing import Any, Protocol
@@ -132,7 +132,25 @@ class Stream:
                 log().exception("a stream's on_gone has failed")
 
 
-Handler = Callable[[HTTPRequest], Awaitable[Response | Stream]]
+class Later:
+    """An answer that comes by itself, without a task that waits for it; never before a handler returns it."""
+
+    __slots__ = ("on_answer",)
+
+    def __init__(self) -> None:
+        self.on_answer: Callable[[Response], None] | None = None
+
+    def answer(self, response: Response) -> None:
+        """Send it, if the peer is still there."""
+        callback, self.on_answer = self.on_answer, None
+        if callback is not None:
+            try:
+                callback(response)
+            except Exception:  # noqa: BLE001 - others are answered in the same step
+                log().exception("an answer could not be sent")
+
+
+Handler = Callable[[HTTPRequest], Coroutine[Any, Any, Response | Stream] | Later]
 
 
 def problem(error: errors.HoldfastError) -> Response:

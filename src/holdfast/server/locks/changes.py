@@ -13,7 +13,7 @@ from holdfast.core.data import replace
 from holdfast.core.plans import Grant
 from holdfast.core.settings import check_at_least
 from holdfast.server.admission.access import Principal, own_name, scoped
-from holdfast.server.admission.limits import Budget
+from holdfast.server.admission.limits import Asking, Budget
 from holdfast.server.backend import Backend
 from holdfast.server.call import Call
 from holdfast.server.http.message import Response, Stream
@@ -33,18 +33,24 @@ class LockChanges:
 
     async def acquire(self, call: Call) -> Response | Stream:
         """Take a lock, or wait for it."""
-        request = self._asked(call)
-        self._budget.check_acquire(call.principal, request)
-        if not call.given["timeout"] and not (call.wants_stream and call.given["wait"]):
-            with self._budget.asking(call.principal):
-                answer = await self._ask_once(request, call)
-                self._note(call.principal, request, answer)
-            return self._reply(call, request, answer)
+        request = self.asked(call)
+        if not self.waits(call):
+            with self.asking(call):
+                return self.acquired(call, request, await self._ask_once(request, call))
         if call.wants_stream:
             return self._stream(call, request)
         return await self._long_poll(call, request)
 
-    def _asked(self, call: Call) -> r.Acquire:
+    def waits(self, call: Call) -> bool:
+        """Tell whether the server is to wait for the lock."""
+        return bool(call.given["timeout"]) or (call.given["wait"] and call.wants_stream)
+
+    def asking(self, call: Call) -> Asking:
+        """Count an acquire that the store is asked for."""
+        return self._budget.asking(call.principal)
+
+    def asked(self, call: Call) -> r.Acquire:
+        """Return the acquire that is asked for, within what its caller may have."""
         given = call.given
         takes = bool(given["permits"]) or given["take"] != 1
         if takes and given["mode"] not in (None, "permits"):
@@ -57,7 +63,14 @@ class LockChanges:
             owner = own_name(call.principal, attempt, self._backend.secret)
         else:
             owner = scoped(call.principal, given["owner"])
-        return cast("r.Acquire", call.request(attempt=attempt, owner=owner))
+        request = cast("r.Acquire", call.request(attempt=attempt, owner=owner))
+        self._budget.check_acquire(call.principal, request)
+        return request
+
+    def acquired(self, call: Call, request: r.Acquire, answer: Any) -> Response:
+        """Count what the store has answered, and return what the caller is told."""
+        self._note(call.principal, request, answer)
+        return self._reply(call, request, answer)
 
     async def _ask_once(self, request: r.Acquire, call: Call) -> Any:
         try:
@@ -132,7 +145,10 @@ class LockChanges:
 
     async def _end(self, call: Call) -> Response:
         request = call.request()
-        answer = await self._backend.ask_surely(request, call.history)
+        return self.ended(call, request, await self._backend.ask_surely(request, call.history))
+
+    def ended(self, call: Call, request: r.Release | r.Withdraw, answer: Any) -> Response:
+        """Count what the store has answered, and return what the caller is told."""
         if isinstance(answer, r.Released | r.Withdrawn):
             self._budget.ended(call.principal, call.named, request.attempt)
         return settled(request, answer)

@@ -11,7 +11,7 @@ from holdfast.server.backend import Backend
 from holdfast.server.call import Call
 from holdfast.server.http.message import Response, Stream
 from holdfast.server.pages import seen_page
-from holdfast.server.replies import answered, listed, missing, without_others
+from holdfast.server.replies import answered, listed, missing, page, without_others
 from holdfast.server.streams.feed import EventHub
 from holdfast.server.streams.signals import SignalStreams
 
@@ -35,11 +35,11 @@ class LockViews:
     async def history(self, call: Call) -> Response:
         """Read what happened to a lock."""
         events = await self._backend.ask(call.request())
-        return listed("events", _seen(call, events))
+        return await listed("events", _seen(call, events))
 
     async def list(self, call: Call) -> Response:
         """Look at many locks: at those that the caller may see, in the order of their keys."""
-        return answered(await seen_page(self._backend, call.request(), call.principal))
+        return await page(await seen_page(self._backend, call.request(), call.principal))
 
     async def events(self, call: Call) -> Response | Stream:
         """Read what happens, as far as the caller may see it."""
@@ -47,11 +47,13 @@ class LockViews:
         if given["key"] is not None:
             call.require("observe", given["key"])
         exact = given["key"] is not None
-        wanted = Watch(given["key"] or given["prefix"] or "", exact, given["after"], given["limit"])
+        named = given["key"] or given["prefix"] or ""
+        address = self._signals.own(given["address"], call.principal)
+        wanted = Watch(named, exact, given["after"], given["limit"], address)
         if call.wants_stream:
             return self._stream_events(call, wanted)
         feed = await self._feed(call, wanted)
-        return answered(Feed(_seen(call, feed.events), feed.after))
+        return await page(replace(feed, events=_seen(call, feed.events)))
 
     async def _feed(self, call: Call, wanted: Watch) -> Feed:
         """Read a page of events. Where it ends must not tell of keys that the caller may not see."""
@@ -59,7 +61,8 @@ class LockViews:
             return await self._backend.ask(wanted)
         # A page of a prefix ends after so many events of it, so it is cut by places alone instead.
         feed = await self._backend.ask(replace(wanted, key=""))
-        return Feed(tuple(each for each in feed.events if each.key.startswith(wanted.key)), feed.after)
+        seen = tuple(each for each in feed.events if each.key.startswith(wanted.key))
+        return replace(feed, events=seen)
 
     def _stream_events(self, call: Call, wanted: Watch) -> Stream:
         last = call.http.headers.get("last-event-id", "")

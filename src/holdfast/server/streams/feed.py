@@ -16,8 +16,8 @@ from functools import partial
 
 from holdfast.core.backoff import Backoff
 from holdfast.core.events import Event
-from holdfast.core.plans import WATCH_EVERY
-from holdfast.core.requests import Watch
+from holdfast.core.plans import WATCH_ANYWAY, WATCH_EVERY
+from holdfast.core.requests import Signal, Watch
 from holdfast.log import log
 from holdfast.server.admission.access import Principal
 from holdfast.server.backend import Backend
@@ -53,10 +53,12 @@ class EventHub:
         self._place: int | None = None  # all events up to it were sent to those who are up to date
         self._reader: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
+        self._told = False  # the store tells us when there is more
         self._looked_back = time.monotonic()
         self._catching_up: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(CATCHING_UP)
-        backend.on_write(self._wake.set)
+        backend.on_write(self._written)
+        backend.listen(self._signalled)
 
     @property
     def count(self) -> int:
@@ -111,6 +113,15 @@ class EventHub:
             self._reader.cancel()
             self._reader = None
 
+    def _written(self) -> None:
+        """Look after requests that may have made events, unless the store tells of those that are made."""
+        if not self._told:
+            self._wake.set()
+
+    def _signalled(self, signal: Signal) -> None:
+        if signal.kind == "events" and not signal.to:
+            self._wake.set()
+
     # Reading.
 
     async def _read(self) -> None:
@@ -125,6 +136,7 @@ class EventHub:
                 await self._look_back()
             except Exception as error:  # noqa: BLE001 - a reader that died would leave all streams silent
                 failures += 1
+                self._told = False
                 if failures == 1:
                     log().warning("could not read events, trying again: %r", error)
                 self._joining = joining + self._joining
@@ -137,6 +149,7 @@ class EventHub:
                 self._join(subscriber)
             await self._pause(time.perf_counter() - began)
         self._reader = self._place = None
+        self._told = False
         self._recent.clear()
 
     async def _read_to_its_end(self) -> None:
@@ -145,7 +158,9 @@ class EventHub:
             return
         more = True
         while more:
-            feed = await self._backend.ask(Watch("", after=self._place, limit=PAGE))
+            wanted = Watch("", after=self._place, limit=PAGE, address=self._backend.instance)
+            feed = await self._backend.ask(wanted)
+            self._told = feed.tells
             more = feed.after - self._place >= PAGE
             sent = 0
             for event in feed.events:
@@ -192,7 +207,7 @@ class EventHub:
     async def _pause(self, took: float) -> None:
         """Wait until there may be something new. Reading takes half of our time at most."""
         try:
-            async with asyncio.timeout(WATCH_EVERY):
+            async with asyncio.timeout(WATCH_ANYWAY if self._told else WATCH_EVERY):
                 await self._wake.wait()
         except TimeoutError:
             return

@@ -8,7 +8,7 @@ stream that has just broken is lost, and nothing depends on it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,9 @@ from holdfast.server.admission.access import Principal, unscoped
 from holdfast.server.backend import Backend
 from holdfast.server.http import sse
 from holdfast.server.http.message import Stream
+
+# Tells whether somebody may enter by a hand-over, and takes note that they will.
+MayEnter = Callable[[Principal, Signal], bool]
 
 DRAINING = "the server is going away; connect again, and ask again for all that you wait for"
 
@@ -57,8 +60,15 @@ class SignalStream:
 class SignalStreams:
     """See the module. To be used from one event loop."""
 
-    def __init__(self, backend: Backend, *, heartbeats: sse.Heartbeats | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        heartbeats: sse.Heartbeats | None = None,
+        may_enter: MayEnter = lambda *_: True,
+    ) -> None:
         self._backend = backend
+        self._may_enter = may_enter
         self._heartbeats = heartbeats or sse.Heartbeats()
         self.sent = 0  # signals
         self._streams: dict[str, SignalStream] = {}
@@ -72,7 +82,10 @@ class SignalStreams:
     def open(
         self, stream: Stream, principal: Principal, *, instance: str = "", host: str = "", pid: int = 0
     ) -> str:
-        """Send *stream* the signals for its address, which is returned; only of keys it may acquire."""
+        """Send *stream* the signals for its address, which is returned; only of keys it may acquire.
+
+        That there are events it is told if it may see any.
+        """
         client = SignalStream(self, stream, principal, instance, host, pid)
         self._streams[client.name] = client
         self._heartbeats.add(client.beat)
@@ -80,6 +93,15 @@ class SignalStreams:
         address = self._address(client)
         client.send(sse.event("hello", {"address": address, "server": self._backend.instance}))
         return address
+
+    def own(self, address: str, principal: Principal) -> str:
+        """Return *address* if it is that of a stream which they have here, otherwise none.
+
+        Whoever may only look must not fill the store with addresses.
+        """
+        home, _, name = address.partition("/")
+        client = self._streams.get(name) if home == self._backend.instance else None
+        return address if client is not None and client.principal.name == principal.name else ""
 
     def listing(self) -> Iterator[dict[str, Any]]:
         """Return who is connected."""
@@ -122,7 +144,7 @@ class SignalStreams:
                 "attempt": attempt,
                 "expires_in": signal.expires_in,
             }
-            if signal.token:
+            if signal.token and self._may_enter(client.principal, signal):
                 told |= {"token": signal.token, "at": signal.at}
             client.send(sse.event("signal", told))
             self.sent += 1
@@ -130,6 +152,8 @@ class SignalStreams:
 
 def _told(principal: Principal, signal: Signal) -> str | None:
     """Return the attempt that they are told of, or the instance as they call it; None if it is not theirs."""
+    if signal.kind == "events":
+        return "" if principal.any("observe") else None
     if signal.kind == "work":
         return unscoped(principal, signal.attempt) if principal.covers("acquire", signal.key) else None
     return signal.attempt if principal.may("acquire", signal.key) else None

@@ -65,7 +65,12 @@ class SystemHandlers:
             "answer": "server",
             "version": __version__,
             "instance": self._backend.instance,
-            "store": {"kind": self._backend.kind, "durable": traits.durable, "signals": traits.signals},
+            "store": {
+                "kind": self._backend.kind,
+                "durable": traits.durable,
+                "signals": traits.signals,
+                "tells_watchers": traits.tells_watchers,
+            },
             "authentication": self._access.required,
             "principal": {"name": principal.name, "rights": [str(right) for right in principal.rights]},
             "history": self._settings.history,
@@ -81,7 +86,7 @@ class SystemHandlers:
         items: tuple[Any, ...] = tuple(
             each for each in self._signals.listing() if everyone or each["principal"] == call.principal.name
         )
-        return listed("clients", items)
+        return await listed("clients", items)
 
     async def health(self, call: Call) -> Response:
         """Say that we are alive: who can be asked is."""
@@ -127,7 +132,7 @@ class SystemHandlers:
 
     async def list_access(self, call: Call) -> Response:
         """Return all access tokens; of their secrets only hashes exist."""
-        return listed("access_tokens", await self._backend.ask(call.request()))
+        return await listed("access_tokens", await self._backend.ask(call.request()))
 
     async def grant_access(self, call: Call) -> Response:
         """Keep a new access token."""

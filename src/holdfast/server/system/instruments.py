@@ -105,15 +105,15 @@ class Histogram(Instrument):
         self._blank = [0] * (len(self.bounds) + 1)
         self.counts: dict[Labels, list[int]] = {} if labels else {(): self._blank.copy()}
 
-    def observe(self, value: float, *labels: str) -> None:
-        """Count one of this size."""
+    def observe(self, value: float, *labels: str, times: int = 1) -> None:
+        """Count one of this size, or some."""
         counts = self.counts.get(labels)
         if counts is None:
             if len(self.counts) >= MOST_SERIES:
                 labels = (OTHER,) * len(self.labels)
             counts = self.counts.setdefault(labels, self._blank.copy())
-        counts[bisect_left(self.bounds, value)] += 1
-        self.values[labels] = self.values.get(labels, 0.0) + value
+        counts[bisect_left(self.bounds, value)] += times
+        self.values[labels] = self.values.get(labels, 0.0) + value * times
 
     def samples(self) -> Iterator[str]:
         """Return the lines of each series: how many were not larger than each bound, their sum and number."""

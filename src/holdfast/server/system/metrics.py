@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Sequence
 from typing import TypeVar
 
 from holdfast import __version__
@@ -16,6 +17,7 @@ from holdfast.core import cluster as c
 from holdfast.core import requests as r
 from holdfast.core.plans import Clock
 from holdfast.core.wire import ANSWERS, POSSIBLE
+from holdfast.errors import HoldfastError
 from holdfast.server.system.instruments import OTHER, Counter, Gauge, Histogram, Instrument
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -59,7 +61,7 @@ class Metrics:
         self.waiters = gauge("waiters", "Acquires that the server waits for at the moment.")
 
         # What became of it.
-        self.grants = counter("grants", "Answers that granted a lock.")
+        self.grants = counter("grants", "Locks that were granted, by an answer or by a hand-over.")
         self.refusals = counter("refusals", "Acquires that were neither granted nor queued.", "answer")
         self.queued = counter("queued", "Attempts that joined a queue.")
         self.queue_position = histogram("queue_position", "The place at which they joined it.", SIZES)
@@ -123,24 +125,32 @@ class Metrics:
         self.requests.add(route, method if method in _METHODS else OTHER, f"{status // 100}xx")
         self.request_seconds.observe(seconds, route)
 
-    def store_answered(self, request: str, seconds: float, error: str | None = None) -> None:
-        """Count what the store was asked, by the names of the request and of the error's class."""
-        name = request.lower()
-        self.store_seconds.observe(seconds, name)
-        if error is not None:
-            self.store_errors.add(name, error)
-
-    def group_committed(self, size: int) -> None:
-        """Count how many requests the store has answered at once."""
-        self.commit_size.observe(size)
+    def group_answered(self, requests: Sequence[object], answers: Sequence[object], seconds: float) -> None:
+        """Count what the store has answered at once, by the names of the requests and of errors' classes."""
+        self.commit_size.observe(len(requests))
+        kinds: dict[type, int] = {}
+        for request, answer in zip(requests, answers, strict=True):
+            kind = type(request)
+            kinds[kind] = kinds.get(kind, 0) + 1
+            if isinstance(answer, HoldfastError):
+                self.store_errors.add(kind.__name__.lower(), type(answer).__name__)
+        for kind, count in kinds.items():
+            self.store_seconds.observe(seconds, kind.__name__.lower(), times=count)
 
     def observe_answer(self, request: object, answer: object) -> None:
         """Count what became of a lock, by what the store has answered to *request*."""
-        if isinstance(request, c.Finish):
-            self.finishes.add(_OUTCOMES.get(type(answer), request.ending))
         if isinstance(request, r.Acquire):
             self._acquired(request, answer)
-        elif isinstance(request, c.Claim):
+            return
+        if isinstance(answer, r.Released):
+            if answer.next is not None:
+                self.handovers.add()
+            if isinstance(request, r.Release):
+                self._queued_at.pop(request.attempt, None)  # who entered by the hand-over did not ask again
+            return
+        if isinstance(request, c.Finish):
+            self.finishes.add(_OUTCOMES.get(type(answer), request.ending))
+        if isinstance(request, c.Claim):
             works = len(answer.works) if isinstance(answer, c.Claimed) else 0
             self.claims.add(_OUTCOMES.get(type(answer), "work" if works else "nothing"))
             self.claimed.add(by=works)
@@ -162,6 +172,13 @@ class Metrics:
             self.handovers.add()
         if isinstance(request, r.Withdraw):
             self._queued_at.pop(request.attempt, None)
+
+    def entered(self, attempt: str) -> None:
+        """Count a lock that its caller enters by the hand-over."""
+        self.grants.add()
+        since = self._queued_at.pop(attempt, None)
+        if since is not None:
+            self.wait_seconds.observe(self._clock() - since)
 
     def _acquired(self, request: r.Acquire, answer: object) -> None:
         if isinstance(answer, r.Granted):

@@ -13,7 +13,7 @@ from holdfast.server.backend import Backend
 from holdfast.server.call import Call
 from holdfast.server.http.message import Response
 from holdfast.server.pages import seen_page
-from holdfast.server.replies import answered, error_told, listed, missing, refused, settled
+from holdfast.server.replies import answered, error_told, listed, missing, page, refused, settled
 
 OFFERED_AS_ONE = 100  # works that cost as much as a request
 _RESULT = JsonText(c.LARGEST_DATA)
@@ -80,20 +80,20 @@ class WorkHandlers:
         """See who has joined: those that the caller may see."""
         wanted: c.ListInstances = call.request()
         if call.principal.everywhere("observe"):
-            return answered(await self._backend.ask(wanted))
+            return await page(await self._backend.ask(wanted))
         found: list[c.InstanceView] = []
         after: str | None = wanted.after
         while after is not None:
-            page = await self._backend.ask(replace(wanted, after=after, limit=MOST_LISTED))
-            for each in page.instances:
+            some = await self._backend.ask(replace(wanted, after=after, limit=MOST_LISTED))
+            for each in some.instances:
                 if call.principal.may("observe", c.instance_key(each.id)):
                     found.append(each)
                     if len(found) == wanted.limit:
-                        return answered(c.InstancePage(tuple(found), each.id))
-            after = page.after
+                        return await page(c.InstancePage(tuple(found), each.id))
+            after = some.after
             if after is not None:
                 self._budget.asked(call.principal)  # however few they may see
-        return answered(c.InstancePage(tuple(found)))
+        return await page(c.InstancePage(tuple(found)))
 
     async def offer(self, call: Call) -> Response:
         """Have work done. All keys must be allowed, or nothing is done."""
@@ -153,13 +153,13 @@ class WorkHandlers:
         if wanted.instance and "/" not in wanted.instance:
             # As the caller says it: own ids have no slash. Others' are said as they are shown.
             wanted = replace(wanted, instance=scoped(call.principal, wanted.instance))
-        return answered(await seen_page(self._backend, wanted, call.principal))
+        return await page(await seen_page(self._backend, wanted, call.principal))
 
     async def count_work(self, call: Call) -> Response:
         """Count it: the types of which the caller may see everything."""
         counts = await self._backend.ask(call.request())
         seen = tuple(each for each in counts if call.principal.covers("observe", each.type))
-        return listed("work_counts", seen)
+        return await listed("work_counts", seen)
 
 
 def _unknown(call: Call) -> Response:

@@ -16,7 +16,7 @@ from holdfast import errors
 from holdfast.core import wire
 from holdfast.core.cluster import Assign, Claim, Heartbeat, Join, Offer
 from holdfast.core.data import replace
-from holdfast.core.requests import Acquire, Client, Renew, Request, Signal, Withdraw
+from holdfast.core.requests import Acquire, Client, Renew, Request, Signal, Watch, Withdraw
 from holdfast.core.wire import Asked
 from holdfast.stores.base import Awaits, Listener, StoreOptions, Traits, one_by_one
 from holdfast.stores.http.answers import answer_of, error_of, server_of
@@ -88,7 +88,9 @@ class HTTPStore:
             raise
         store, limits = said["store"], said.get("limits")
         signals = self._how.signals and bool(store.get("signals"))
-        self.traits = replace(self.traits, durable=bool(store.get("durable")), signals=signals)
+        tells = signals and bool(store.get("tells_watchers"))
+        can = {"durable": bool(store.get("durable")), "signals": signals, "tells_watchers": tells}
+        self.traits = replace(self.traits, **can)
         most = limits.get("body") if isinstance(limits, dict) else None
         if isinstance(most, int | float) and most >= 1:
             self._most_sent = int(most)
@@ -100,6 +102,8 @@ class HTTPStore:
         if isinstance(request, Renew | Offer):
             return cast("A", self._ask_in_parts(request))
         try:
+            if isinstance(request, Watch) and request.address:
+                return cast("A", self._answer(request, wire.ask(self._watched(request))))
             return cast("A", self._answer(request, wire.ask(request)))
         finally:
             if isinstance(request, Withdraw):  # asked once, and then the attempt is over whatever comes of it
@@ -171,6 +175,14 @@ class HTTPStore:
             for signal in self._attempts.waiting(request):
                 self._hear(signal)
         return answer
+
+    def _watched(self, request: Watch) -> Watch:
+        """Return a look at the feed with the address by which the server knows us, if it has one to tell."""
+        address = ""
+        if self.traits.tells_watchers and request.address == self._client.instance:
+            self.be_reachable()
+            address = self._signals.address
+        return replace(request, address=address)
 
     def _ask_in_parts(self, request: Renew | Offer) -> Any:
         """Ask about many things at once, in parts if they are too much for the server, or a proxy."""

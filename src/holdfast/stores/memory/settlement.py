@@ -39,6 +39,7 @@ class Settlement:
             lock.events += 1
             events.append(Event(lock.key, lock.events, kind, now / 1e6, token, owner, by, reason))
             shard.unplaced.add(lock.key)
+            self._world.stirred = True
 
     def _record_of(
         self, whose: Hold | Ticket | Holder, shard: Shard, lock: Lock, kind: EventKind, now: int, **why: str

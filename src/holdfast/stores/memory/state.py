@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from typing import Any
 
 from holdfast.core.access import AccessToken
@@ -155,6 +156,8 @@ class World:
         self.listeners: dict[str, Listener] = {}
         self.floor = 0
         self.feed: list[Event] = []  # in the order of their places
+        self.watchers: set[str] = set()  # addresses to be told of the next event
+        self.stirred = False  # an event was written that they were not told of yet
         self.places = 0  # how many were given
         self.access: dict[str, AccessToken] = {}  # by id
         self.access_mutex = threading.Lock()
@@ -165,6 +168,15 @@ class World:
 
     def shard(self, key: str) -> Shard:
         return self.shards[hash(key) % SHARDS]
+
+    def awaiting_events(self) -> list[str]:
+        """Return who is to be told that there are events, each once."""
+        self.stirred = False
+        told: list[str] = []
+        with suppress(KeyError):  # none is left: other threads take them too
+            while True:
+                told.append(self.watchers.pop())
+        return told
 
 
 def has_ended(token: AccessToken, now: int) -> bool:

@@ -53,7 +53,9 @@ def _world_of(name: str) -> World:
 class MemoryStore(Instances, Views):
     """See the module. One object a client; they may share a world."""
 
-    traits = Traits(durable=False, signals=True, blocking=False, repeats=False, enters=True)
+    traits = Traits(
+        durable=False, signals=True, blocking=False, repeats=False, tells_watchers=True, enters=True
+    )
 
     def __init__(self, options: StoreOptions, name: str = "") -> None:
         self._name = name
@@ -104,6 +106,8 @@ class MemoryStore(Instances, Views):
         given: float | None = getattr(request, "now", None)
         now = micros(boot_time()) + _EPOCH if given is None else micros(given)
         answer: A = self._answer[type(request)](request, now, post)
+        if self._world.stirred:
+            post += [(address, r.EVENTS) for address in self._world.awaiting_events()]
         for address, signal in post:
             home, told = r.addressed(address, signal)
             if listener := self._world.listeners.get(home):

@@ -89,10 +89,13 @@ class Views(Settlement):
 
     def _watch(self, request: Watch, now: int, post: Post) -> Feed:
         world = self._world
+        tells = request.address.partition("/")[0] in world.listeners
+        if tells:
+            world.watchers.add(request.address)  # first: what is written while we look is told
         with world.feed_mutex:
             self._place_events()
             if request.after is None:
-                return Feed((), world.places)
+                return Feed((), world.places, tells)
             after = request.after
             start = bisect_right(world.feed, after, key=lambda event: event.id)
             found: list[Event] = []
@@ -102,7 +105,7 @@ class Views(Settlement):
                 after = event.id
                 if event.key == request.key if request.exact else event.key.startswith(request.key):
                     found.append(event)
-            return Feed(tuple(found), after)
+            return Feed(tuple(found), after, tells)
 
     def _place_events(self) -> None:
         """Give places to all events that have none. Called with the feed's mutex held.

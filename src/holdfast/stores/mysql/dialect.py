@@ -11,8 +11,8 @@ from holdfast import errors
 from holdfast.core.cluster import Claim, Claimed, Offer, OfferedWork
 from holdfast.core.data import replace
 from holdfast.core.events import HistoryLevel
-from holdfast.core.requests import Acquire, Granted, Release, Released, Request, Sweep
-from holdfast.stores.base import instant
+from holdfast.core.requests import Acquire, Granted, Holder, Queued, Release, Released, Request, Sweep
+from holdfast.stores.base import instant, micros, place_of
 from holdfast.stores.mysql import callers, claims, failures, galera
 from holdfast.stores.mysql.schema import SCHEMA, SQL, named
 from holdfast.stores.mysql.session import MySQLSession
@@ -82,13 +82,25 @@ class MySQLDialect(Dialect[PooledSessions]):
         self._used.add(request.key)
         return Granted(rows[0][0], request.ttl) if rows else None
 
+    def queue(self, request: Acquire) -> tuple[Queued, bool] | None:
+        """Join a queue in one round trip."""
+        named = {"key": request.key, "attempt": request.attempt, "owner": request.owner}
+        times = {"claim": micros(request.claim), "patience": micros(request.patience)}
+        asking = {**named, **times, "now": instant(request.now), **place_of(request.client)}
+        for (told,) in self.sessions.fetch("join_queue", **asking):
+            numbers, host, owner = told.split("\n", 2)
+            pid, token, granted_at, claimed, end, place, now, is_waited_for = map(int, numbers.split())
+            holder = Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
+            return Queued(place, holder, (end - now) / 1e6, now / 1e6), bool(is_waited_for)
+        return None
+
     def hand_over(self, request: Release) -> Released | None:
         """Release to the next in one round trip."""
         named = {"key": request.key, "attempt": request.attempt, "token": request.token}
         rows = self.sessions.fetch(
             "hand_over", instance=self.signals.instance, now=instant(request.now), **named
         )
-        return self._handed(request.key, rows)
+        return self._handed(request.key, [_winner(told) for (told,) in rows])
 
     def claim(self, request: Claim) -> tuple[Claimed, list[str]] | None:
         """Claim in two round trips."""
@@ -136,6 +148,12 @@ class MySQLDialect(Dialect[PooledSessions]):
                 return Foreseen(refused, sure=True)
             time.sleep(BETWEEN_GLANCES)  # it may be a renewal, which is over soon
         return Foreseen(refused, sure=False)
+
+
+def _winner(told: str) -> Row:
+    """Read what ``hand_over`` says."""
+    numbers, attempt, instance, owner = told.split("\n", 3)
+    return (owner, instance, attempt, *map(int, numbers.split()))
 
 
 def _first(session: MySQLSession, names: list[str], parameters: dict[str, Any]) -> list[Row]:

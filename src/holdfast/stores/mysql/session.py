@@ -7,9 +7,7 @@ each, which has the insert id: ``LAST_INSERT_ID(token)`` brings a token back.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import select
 import socket
 import time
@@ -20,74 +18,15 @@ from typing import Any
 from pymysql.err import InterfaceError, MySQLError
 
 from holdfast import errors
-from holdfast.core.requests import Signal
+from holdfast.core.requests import WATCHERS, Signal
 from holdfast.stores.base import micros
 from holdfast.stores.mysql import failures
+from holdfast.stores.mysql.statement import Statement
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.transactions.session import Batch
 
 LAZILY = "commit_lazily"  # there is no such thing here: it is not sent
 ALL = 1 << 30  # statements of a text have to succeed, however many there are
-
-_PARAMETER = re.compile(r":([a-z_]+)")
-_GIVEN_OR_CLOCK = re.compile(
-    r"coalesce\(:now, (CAST\(UNIX_TIMESTAMP\((?:SYSDATE|NOW)\(6\)\) \* 1000000 AS SIGNED\))\)"
-)
-_EACH = re.compile(r":each_[a-z]+")
-_ROW = re.compile(r"\([^()]*:each_key[^()]*\)")
-_NAME = re.compile(r"%\((\w+)\)s")
-
-
-class Statement:
-    """A statement as PyMySQL wants it; it may consist of several, and then one of them has the answer.
-
-    One with the parameter ``:each_type`` is run once for each of the ``types``, and all have the answer.
-    A row with ``:each_key`` and ``:each_attempt`` is written once for each of the ``rows``, which are pairs.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._row = ""
-        if row := _ROW.search(text):
-            self._row = _PARAMETER.sub(r"%(\1)s", _EACH.sub("%%s", row[0]))
-            text = text.replace(row[0], ":rows")
-        parts = [part.strip() for part in text.split(";\n")]
-        commits = "COMMIT" in parts[1:]
-        self.count = parts.index("COMMIT") + 1 if commits else len(parts)  # after it there are only hints
-        self.begins = parts[0] == "BEGIN"
-        self._answer = self.count - (2 if commits else 1)
-        self._names = set(_PARAMETER.findall(text))
-        self._is_for_each = "each_type" in self._names
-        self._parts = _formatted(parts)
-        # In production no time is given. To read that it is not takes the server longer than its clock.
-        self._clocked = _formatted([_GIVEN_OR_CLOCK.sub(r"\1", part) for part in parts])
-
-    def filled(self, parameters: dict[str, Any], quote: Callable[[str], str]) -> list[str]:
-        """Return the texts with their parameters in them."""
-        if not self._names:
-            return self._parts
-        if self._is_for_each:
-            each = [{**parameters, "each_type": type} for type in json.loads(parameters["types"])]
-            return [text for given in each for text in self._filled(given, quote)]
-        if self._row:
-            return self._filled_with_rows(parameters, quote)
-        return self._filled(parameters, quote)
-
-    def _filled(self, parameters: dict[str, Any], quote: Callable[[str], str]) -> list[str]:
-        literals = {name: _literal(parameters[name], quote) for name in self._names}
-        parts = self._parts if literals.get("now", "NULL") != "NULL" else self._clocked
-        return [part % literals for part in parts]
-
-    def _filled_with_rows(self, parameters: dict[str, Any], quote: Callable[[str], str]) -> list[str]:
-        names = _NAME.findall(self._row)
-        row = self._row % {name: _literal(parameters[name], quote).replace("%", "%%") for name in names}
-        rows = ", ".join([row % (quote(key), quote(attempt)) for key, attempt in parameters["rows"]])
-        return [part % {"rows": rows} for part in self._parts]
-
-    def answer(self, results: list[list[Row]]) -> list[Row]:
-        """Return the rows that are the answer, of what the texts gave."""
-        if self._is_for_each:
-            return [row for rows in results for row in rows]
-        return results[self._answer]
 
 
 class MySQLSession:
@@ -105,6 +44,8 @@ class MySQLSession:
         self._in_transaction = False
         self.valid_until = math.inf  # by our clock
         self._has_blocks = "mariadb" in connection.get_server_info().lower()
+        self._prepares = self._has_blocks
+        self._prepared: set[str] = set()
         self._poll = select.poll()
         self._poll.register(connection._sock, select.POLLIN)  # noqa: SLF001  (there is no other way to it)
 
@@ -113,10 +54,35 @@ class MySQLSession:
         statement = self._statements[name]
         if statement.begins:
             self._in_transaction = True
+        if self._prepares and statement.is_block:
+            try:
+                return self._execute(name, statement, parameters)
+            except failures.NotPrepared:  # and nothing was done: then as others send it
+                self._prepares = False
+                self.roll_back()
+                self._in_transaction = statement.begins
         texts = statement.filled(parameters, self._connection.escape)
         results = self._trip(texts, statement.count, unknown=True)
         self._in_transaction = False
         return statement.answer(results)
+
+    def _execute(self, name: str, statement: Statement, parameters: dict[str, Any]) -> list[Row]:
+        """Run statements as one block, which the server has parsed before: once for each connection."""
+        quote = self._connection.escape
+        texts = [statement.execution(name, parameters, quote)]
+        before = int(name not in self._prepared)
+        if before:
+            texts.insert(0, statement.preparation(name, quote))
+        must = before + statement.answers
+        try:
+            results = self._trip(texts, must, unknown=True)
+        except (failures.Interrupted, failures.TookTooLong) as error:
+            if statement.begins:  # and maybe it has committed already
+                raise errors.OutcomeUnknown(str(error)) from error
+            raise
+        self._prepared.add(name)
+        self._in_transaction = False
+        return [row for rows in results[before:must] for row in rows]
 
     def send(self, batch: Batch, /, *, commits: bool = False) -> list[list[Row]]:
         """Run statements one after the other, in one round trip. Those after a commit are hints."""
@@ -175,10 +141,11 @@ class MySQLSession:
 
     def signalling(self, instance: str, signal: Signal, /) -> Batch:
         """Return the statements that wake a client. What is in a lock's own row it finds by itself."""
-        if not instance:
+        if not instance or instance == WATCHERS:  # who watches looks often here
             return []
         told = {"kind": signal.kind, "key": signal.key, "attempt": signal.attempt, "to": signal.to}
-        payload = {"instance": instance, "expires_in": micros(signal.expires_in), **told}
+        lasts = 0.0 if signal.token else signal.expires_in  # who is told no token has nothing to enter by
+        payload = {"instance": instance, "expires_in": micros(lasts), **told}
         name = "signal_granted" if signal.kind == "granted" else "signal"
         return [(name, payload), ("wake", {"instance": instance})]
 
@@ -280,20 +247,6 @@ class MySQLSession:
             except BaseException:
                 self.break_off()
                 raise
-
-
-def _formatted(parts: list[str]) -> list[str]:
-    return [_PARAMETER.sub(r"%(\1)s", part.replace("%", "%%")) for part in parts]
-
-
-def _literal(value: Any, quote: Callable[[str], str]) -> str:
-    if value is None:
-        return "NULL"
-    if isinstance(value, int):
-        return str(int(value))
-    if isinstance(value, list):  # for IN and FIELD
-        return ", ".join([quote(each) for each in value])
-    return quote(value)
 
 
 def _plain(value: Any) -> Any:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import cast
 
 from holdfast import errors
+from holdfast.core.data import replace
 from holdfast.core.requests import Signal, SignalKind, addressed
 from holdfast.log import log
 from holdfast.stores.mysql.failures import Interrupted
@@ -27,7 +28,9 @@ SLEEP = 20  # seconds, at most: an answer now and then shows that the line is no
 TURN = 2  # seconds to wait for a connection of ours that broke and that the server has not missed yet
 ASIDE = 0.1  # seconds, at most, to be out of somebody's way
 
-Grant = tuple[str, int]  # key and token
+HANDED = 4  # numbers of what was handed to us; of a signal there are fewer
+
+Grant = tuple[str, str]  # key and token
 
 
 class Doorbell(SignalThread):
@@ -73,16 +76,16 @@ class Doorbell(SignalThread):
             listening = True
             first = False  # of all listeners of this server
             told: set[Grant] = set()
+            seconds = 0  # the first time, so that we are ready soon
             while not stop.is_set():
                 try:
-                    told = self._hear(session, told)
+                    tokens = ",".join([token for _, token in told])
+                    asked = {"instance": instance, "told": tokens, "first": first, "seconds": seconds}
+                    (waited,), *heard = session.fetch("hear", asked)
+                    first = first or waited == 1
+                    told = self._tell_new(session, told, [text.split("\n") for (text,) in heard])
+                    seconds = SLEEP
                     ready.set()
-                    seen = sum(token for _, token in told)
-                    asked = {"instance": instance, "seen": seen, "seconds": SLEEP}
-                    if first:
-                        session.fetch("sleep", asked)
-                    else:
-                        first = session.fetch("wait", asked) == [(1,)]
                 except Interrupted:
                     continue  # by a signal
                 except Conflict:  # with somebody who changes the tables
@@ -106,15 +109,22 @@ class Doorbell(SignalThread):
         if session.fetch("listen", asked) != [(1,)]:
             raise errors.StoreUnavailable("MySQL: another connection listens for this client already")
 
-    def _hear(self, session: MySQLSession, told: set[Grant]) -> set[Grant]:
+    def _tell_new(self, session: MySQLSession, told: set[Grant], heard: list[list[str]]) -> set[Grant]:
         """Deliver what is new, and return all grants that wait for being claimed."""
-        asked = {"instance": self.instance}
-        handed, rows = session.send([("handed", asked), ("signals", asked)])
-        for key, attempt, token, address in handed:
-            if (key, token) not in told:
-                self.deliver(addressed(address, Signal("granted", key, attempt))[1])
-        for number, kind, key, attempt, expires_in, to in rows:
+        grants = set()
+        for kind, key, attempt, to, *numbers in heard:
+            if len(numbers) == HANDED:
+                token, at, lasts, is_proved = numbers
+                grants.add((key, token))
+                if (key, token) not in told:
+                    signal = Signal("granted", key, attempt)
+                    if is_proved == "1":
+                        enters = {"token": int(token), "at": int(at) / 1e6, "expires_in": int(lasts) / 1e6}
+                        signal = replace(signal, **enters)
+                    self.deliver(addressed(to, signal)[1])
+                continue
+            expires_in, number = map(int, numbers)
             self.deliver(Signal(cast("SignalKind", kind), key, attempt, expires_in / 1e6, to))
             with suppress(Interrupted, Conflict):  # then it is told again
                 session.fetch("delete_signal", {"id": number})
-        return {(key, token) for key, _, token, _ in handed}
+        return grants

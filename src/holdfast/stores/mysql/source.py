@@ -11,8 +11,9 @@ from holdfast import errors
 from holdfast.log import log
 from holdfast.stores.mysql import connections, galera, variables
 from holdfast.stores.mysql.schema import SCHEMA, SQL, named
-from holdfast.stores.mysql.session import MySQLSession, Statement
+from holdfast.stores.mysql.session import MySQLSession
 from holdfast.stores.mysql.signals import SLEEP
+from holdfast.stores.mysql.statement import BLOCKS, Statement
 from holdfast.stores.pool import Pool
 from holdfast.stores.sql.options import ServerOptions
 
@@ -28,7 +29,9 @@ class Source:
         self._said_refused = False
         self.node = ""  # of a Galera cluster
         self.tells_level = ""  # store_id for a caller's connection, once we know what this server can tell
-        self.statements = {name: Statement(named(text, server)) for name, text in SQL}
+        self.statements = {
+            name: Statement(named(text, server), is_block=name in BLOCKS) for name, text in SQL
+        }
         self.pool: Pool[MySQLSession] = Pool(self.new_session, server.pool_size, server.request_timeout)
 
     def new_session(self) -> MySQLSession:

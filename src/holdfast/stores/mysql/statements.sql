@@ -75,46 +75,90 @@ UPDATE holdfast_locks FORCE INDEX (PRIMARY)
 -- name: release
 -- The fast path: one row changed when the only hold was released and nobody waits. No row: the slow path.
 UPDATE holdfast_locks FORCE INDEX (PRIMARY)
-   SET last_attempt = attempt, owner = NULL, attempt = NULL,
+   SET last_attempt = attempt, owner = NULL, attempt = NULL, claimed = 1,
        expires_at = :clock
  WHERE lock_key = :key AND attempt = :attempt AND token = :token
    AND waiters = 0
    AND expires_at > :clock
    AND notes IS NULL;
 
--- name: hand_over
--- The fast path of a release with somebody waiting, in one round trip: a row with the winner, who is then woken. Only
--- where there is nothing else to settle or to tell: one hold, both heads of the queue alive, the first on plain terms,
--- no fence. No row: the slow path. What is read behind the first lock is younger than it, at READ COMMITTED. Everything
--- is decided by the second SELECT: ROW_COUNT() of an UPDATE is -1 if its client has left meanwhile, and the COMMIT would
--- keep half (seen). The first SELECT reads a column because MariaDB does not even look at (nor lock) a table of which
--- nothing is read.
+-- name: join_queue
+-- The fast path of joining a queue, in one round trip: a row with all in one column, because the driver takes longer for
+-- a column than the server for the row. In the first line are the holder's pid, token, grant, claim and end, the place in
+-- the queue, the time, and whether others wait for the owner; then the holder's host, and the rest is its name. Only
+-- where there is nothing to settle: a plain lease and the head of the queue are alive. No row: the slow path. What is read
+-- after the first lock is younger than it, at READ COMMITTED; many small reads are faster than one with subqueries.
+-- Whether others wait for the owner is read after the commit: two who join each other's queues at once would not see each
+-- other before.
 BEGIN;
-SELECT NULL, NULL, nullif(l.token, l.token) INTO @holdfast_number, @holdfast_winner, @holdfast_instance
-  FROM (SELECT 1) AS once LEFT JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = :key FOR UPDATE;
+SET @holdfast_number = NULL, @holdfast_ended = NULL, @holdfast_head = NULL, @holdfast_wanted = 0;
+SELECT next_ticket, owner, host, expires_at, concat_ws(' ', pid, token, granted_at, claimed, expires_at, waiters + 1)
+  INTO @holdfast_number, @holdfast_owner, @holdfast_host, @holdfast_end, @holdfast_numbers
+  FROM holdfast_locks FORCE INDEX (PRIMARY)
+ WHERE lock_key = :key AND owner <> :owner AND holds = 0 AND attempt IS NOT NULL AND notes IS NULL
+   AND NOT last_attempt <=> :attempt FOR UPDATE;
 SET @holdfast_now = :clock;
-SELECT one.number, one.attempt, one.owner, one.instance, one.host, one.pid, one.claim
+SELECT 1 INTO @holdfast_ended FROM holdfast_ended WHERE lock_key = :key AND attempt = :attempt AND until_at > @holdfast_now;
+SELECT 1 INTO @holdfast_ended FROM holdfast_tickets FORCE INDEX (by_attempt) WHERE lock_key = :key AND attempt = :attempt;
+SELECT expires_at INTO @holdfast_head FROM holdfast_tickets FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY number LIMIT 1;
+SET @holdfast_number = IF(@holdfast_end > @holdfast_now AND coalesce(@holdfast_head > @holdfast_now, 1)
+                          AND @holdfast_ended IS NULL, @holdfast_number, NULL);
+UPDATE holdfast_locks FORCE INDEX (PRIMARY) SET waiters = waiters + 1, next_ticket = next_ticket + 1
+ WHERE lock_key = :key AND @holdfast_number IS NOT NULL;
+INSERT INTO holdfast_tickets (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at)
+SELECT :key, @holdfast_number, :attempt, :owner, :instance, :host, :pid, :claim, @holdfast_now, @holdfast_now + :patience
+  FROM DUAL WHERE @holdfast_number IS NOT NULL;
+COMMIT;
+SELECT 1 INTO @holdfast_wanted FROM holdfast_locks FORCE INDEX (by_owner) WHERE owner = :owner AND waiters > 0 LIMIT 1;
+SELECT 1 INTO @holdfast_wanted FROM holdfast_holds AS h FORCE INDEX (by_owner)
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = h.lock_key
+ WHERE h.owner = :owner AND l.waiters > 0 LIMIT 1;
+SELECT concat_ws('\n', concat_ws(' ', @holdfast_numbers, @holdfast_now, @holdfast_wanted), @holdfast_host, @holdfast_owner)
+  FROM DUAL WHERE @holdfast_number IS NOT NULL;
+
+-- name: hand_over
+-- The fast path of a release with somebody waiting, in one round trip: a row with the winner, who is then woken. It is
+-- in lines: token, grant and length; attempt; instance; the rest is the owner. Only where there is nothing else to settle
+-- or to tell: one hold, both heads of the queue alive, the first on plain terms, no fence. No row: the slow path. What is
+-- read after the first lock is younger than it, at READ COMMITTED; many small reads are faster than one with joins.
+-- Everything is decided by SET: ROW_COUNT() of an UPDATE is -1 if its client has left meanwhile, and the COMMIT would keep
+-- half (seen).
+--
+-- A winner may enter by this, so it has to learn of it after it has reached the disk. Others see a commit a moment
+-- before that. So a named lock that is taken after the commit is the proof, and is kept until the next hand-over on this
+-- connection: no table is needed, and the server forgets it in a crash.
+BEGIN;
+SET @holdfast_end = NULL, @holdfast_free = NULL, @holdfast_number = NULL, @holdfast_second = NULL;
+SELECT expires_at INTO @holdfast_end
+  FROM holdfast_locks FORCE INDEX (PRIMARY)
+ WHERE lock_key = :key AND attempt = :attempt AND token = :token AND holds = 0 AND notes IS NULL FOR UPDATE;
+SET @holdfast_now = :clock;
+SELECT 1 INTO @holdfast_free FROM holdfast_locks FORCE INDEX (by_token)
+ WHERE token = :token AND lock_key = :key FOR UPDATE SKIP LOCKED;
+SELECT number, attempt, owner, instance, host, pid, claim, expires_at, terms
   INTO @holdfast_number, @holdfast_winner, @holdfast_owner, @holdfast_instance, @holdfast_host, @holdfast_pid,
-       @holdfast_claim
-  FROM holdfast_locks AS l FORCE INDEX (by_token)
-  JOIN holdfast_tickets AS one ON one.lock_key = l.lock_key
-       AND one.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key)
-  LEFT JOIN holdfast_tickets AS two ON two.lock_key = l.lock_key
-       AND two.number = (SELECT min(number) FROM holdfast_tickets WHERE lock_key = :key AND number > one.number)
- WHERE l.lock_key = :key AND l.token = :token AND l.attempt = :attempt AND l.holds = 0
-   AND l.notes IS NULL AND one.terms IS NULL
-   AND l.expires_at > @holdfast_now AND one.expires_at > @holdfast_now
-   AND (two.number IS NULL OR (two.expires_at > @holdfast_now AND two.claim <= one.claim))
-   FOR UPDATE SKIP LOCKED;
+       @holdfast_claim, @holdfast_head, @holdfast_terms
+  FROM holdfast_tickets FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY number LIMIT 1;
+SELECT expires_at > @holdfast_now AND claim <= @holdfast_claim INTO @holdfast_second
+  FROM holdfast_tickets FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY number LIMIT 1 OFFSET 1;
+SET @holdfast_number = IF(@holdfast_end > @holdfast_now AND @holdfast_free AND @holdfast_head > @holdfast_now
+                          AND @holdfast_terms IS NULL AND coalesce(@holdfast_second, 1), @holdfast_number, NULL),
+    @holdfast_token = greatest(:token + 1, @holdfast_now);
 UPDATE holdfast_locks FORCE INDEX (PRIMARY)
-   SET token = greatest(token + 1, @holdfast_now), owner = @holdfast_owner, attempt = @holdfast_winner, claimed = 0,
+   SET token = @holdfast_token, owner = @holdfast_owner, attempt = @holdfast_winner, claimed = 0,
        last_attempt = :attempt, granted_at = @holdfast_now, expires_at = @holdfast_now + @holdfast_claim,
        instance = @holdfast_instance, host = @holdfast_host, pid = @holdfast_pid, waiters = waiters - 1
  WHERE lock_key = :key AND @holdfast_number IS NOT NULL;
 DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = @holdfast_number;
-SELECT @holdfast_owner, @holdfast_instance, @holdfast_winner FROM DUAL WHERE @holdfast_number IS NOT NULL;
 COMMIT;
-KILL QUERY IS_USED_LOCK(left(concat('holdfast:', nullif(substring_index(@holdfast_instance, '/', 1), :instance)), 64));
+DO IF(@holdfast_proof IS NULL, 0, RELEASE_LOCK(@holdfast_proof));
+SET @holdfast_proof = concat_ws(' ', 'holdfast', @holdfast_token, left(sha1(concat(database(), '.holdfast_locks ', CAST(:key AS BINARY))), 32));
+DO IF(@holdfast_number IS NULL, 0, GET_LOCK(@holdfast_proof, 0));
+SELECT concat_ws('\n', concat_ws(' ', @holdfast_token, @holdfast_now, @holdfast_claim), @holdfast_winner, @holdfast_instance,
+                 @holdfast_owner)
+  FROM DUAL WHERE @holdfast_number IS NOT NULL;
+KILL QUERY IS_USED_LOCK(left(concat('holdfast:', IF(@holdfast_number IS NULL, NULL,
+                                                    nullif(substring_index(@holdfast_instance, '/', 1), :instance))), 64));
 
 -- name: begin
 BEGIN;
@@ -650,24 +694,23 @@ DELETE FROM holdfast_access WHERE expires_at <= :now ORDER BY expires_at LIMIT :
 -- list of listeners that could be out of date: the server forgets it with the connection.
 SELECT GET_LOCK(left(concat('holdfast:', :instance), 64), :timeout);
 
--- name: wait
+-- name: hear
 -- Look and wait in one statement: whatever is committed before the look ends the wait at once, and for whatever is
--- committed later somebody sends KILL QUERY. :seen is the sum of the tokens that were handed to us when we looked last.
--- What is waited for is a lock that another listener has for its life. 1: we have it now, and others wait behind us.
-SELECT IF((SELECT coalesce(sum(token), 0) FROM holdfast_locks FORCE INDEX (by_winner) WHERE handed_to = :instance) <> :seen
-          OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0, GET_LOCK('holdfast first', :seconds));
-
--- name: sleep
--- The same for the one that has that lock. Only for that one: all sleeps of a server share one mutex, and ending them
--- made each other wait.
-SELECT SLEEP(IF((SELECT coalesce(sum(token), 0) FROM holdfast_locks FORCE INDEX (by_winner) WHERE handed_to = :instance) <> :seen
-                OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0, :seconds));
-
--- name: handed
-SELECT lock_key, attempt, token, instance FROM holdfast_locks FORCE INDEX (by_winner) WHERE handed_to = :instance;
-
--- name: signals
-SELECT id, kind, lock_key, attempt, expires_in, sent_to FROM holdfast_signals WHERE instance = :instance ORDER BY id;
+-- committed later somebody sends KILL QUERY. :told are the tokens that were handed to us when we looked last.
+-- What is waited for is a lock that another listener has for its life. 1: we have it now, and others wait behind us. Who
+-- has it (:first) sleeps. Only that one: all sleeps of a server share one mutex, and ending them made each other wait.
+-- Then what there is to hear, a value a line: a row each of what was handed to us, with when that was, for how long, and
+-- whether it is proved to have reached the disk (see hand_over); and of the signals. group_concat would make a file.
+-- MariaDB goes on after a wait that was ended; where the error comes instead, it is asked for again.
+SELECT IF(EXISTS (SELECT 1 FROM holdfast_locks FORCE INDEX (by_winner)
+                   WHERE handed_to = :instance AND NOT find_in_set(token, :told))
+          OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0,
+          IF(:first, SLEEP(:seconds), GET_LOCK('holdfast first', :seconds)));
+SELECT concat_ws('\n', 'granted', lock_key, attempt, instance, token, granted_at, expires_at - granted_at,
+                 IS_USED_LOCK(concat_ws(' ', 'holdfast', token, left(sha1(concat(database(), '.holdfast_locks ', lock_key)), 32)))
+                 IS NOT NULL)
+  FROM holdfast_locks FORCE INDEX (by_winner) WHERE handed_to = :instance;
+SELECT concat_ws('\n', kind, lock_key, attempt, sent_to, expires_in, id) FROM holdfast_signals WHERE instance = :instance ORDER BY id;
 
 -- name: delete_signal
 DELETE FROM holdfast_signals WHERE id = :id;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -12,9 +13,9 @@ from holdfast.core.cluster import Assigned, Claim, Claimed
 from holdfast.core.events import HistoryLevel
 from holdfast.log import log
 from holdfast.stores.base import instant, micros, place_of
-from holdfast.stores.postgres import failures
+from holdfast.stores.postgres import failures, groups
 from holdfast.stores.postgres.schema import SCHEMA, SQL, named
-from holdfast.stores.postgres.session import CHANNEL, END, notification
+from holdfast.stores.postgres.session import CHANNEL, END, WATCHED, notification
 from holdfast.stores.signals import Signals
 from holdfast.stores.sql.callers import rehearsal
 from holdfast.stores.sql.callers.connections import Caller
@@ -27,6 +28,8 @@ from holdfast.stores.sql.rules.deal import listed, wanted_as
 from holdfast.stores.sql.transactions.session import Batch
 from holdfast.stores.sql.transactions.sessions import PooledSessions
 
+EXPECTED = 60_000_000  # microseconds for which who watched is told of the next event
+
 
 class PostgresDialect(Dialect[PooledSessions]):
     """See the module."""
@@ -34,12 +37,14 @@ class PostgresDialect(Dialect[PooledSessions]):
     database = "postgresql"
     can_unlock = True  # by a savepoint of ours
     hands_over = True
+    groups = True
 
     def __init__(
         self, sessions: PooledSessions, level: HistoryLevel, signals: Signals, server: ServerOptions
     ) -> None:
         super().__init__(sessions, level, signals)
         self._server = server
+        self._tells = server.signals
         self._may_call = True
 
     def sql(self, name: str) -> str:
@@ -71,6 +76,12 @@ class PostgresDialect(Dialect[PooledSessions]):
         if not rows:
             return None
         return r.Granted(rows[0][0], rows[0][1] / 1e6 if is_queued else request.ttl)
+
+    def together(
+        self, acquires: Sequence[r.Acquire], releases: Sequence[r.Release]
+    ) -> tuple[dict[str, int], set[str]]:
+        """Take free locks and release others, all in one transaction."""
+        return self.sessions.use(lambda session: groups.together(session, acquires, releases))
 
     def queue(self, request: r.Acquire) -> tuple[r.Queued, bool] | None:
         """Join a queue in one round trip."""
@@ -145,6 +156,18 @@ class PostgresDialect(Dialect[PooledSessions]):
         """Make the history's partitions ahead, and drop those that are over."""
         if request.now is None:
             self.sessions.use(lambda session: SCHEMA.keep_weeks(session, self._server, now, forget_before))
+
+    def expect_events(self, address: str) -> bool:
+        """Have *address* notified of the next event, if that may arrive."""
+        if not self._tells or not self.signals.reaches(address):
+            return False
+        try:
+            self.sessions.fetch("expect_events", key=WATCHED, attempt=address, lasts=EXPECTED, now=None)
+        except (errors.StoreUnavailable, errors.OutcomeUnknown):
+            return False
+        except errors.StoreError:  # whoever only looks may not be allowed to
+            self._tells = False
+        return self._tells
 
     # Requests inside a caller's transaction.
 

@@ -19,7 +19,7 @@ from psycopg import pq
 
 from holdfast import errors
 from holdfast.core.data import replace
-from holdfast.core.requests import Signal
+from holdfast.core.requests import WATCHERS, Signal
 from holdfast.stores.postgres import failures, variables
 from holdfast.stores.signals import as_text
 from holdfast.stores.sql.rules.columns import Row
@@ -34,6 +34,7 @@ _INTEGERS = (20, 21, 23)  # OIDs of bigint, smallint, integer
 _BOOLEAN = 16
 
 CHANNEL = "holdfast_"  # and the instance
+WATCHED = "\n"  # in the place of a key that no lock has: addresses of those who watch
 LONGEST_CHANNEL = 63
 END = "end"  # of an implicit transaction: see send
 PIN = "pin"
@@ -202,7 +203,9 @@ class PostgresSession:
         return full, places
 
     def signalling(self, instance: str, signal: Signal, /) -> Batch:
-        """Return the statement that wakes a client."""
+        """Return the statement that wakes a client, or all who watch."""
+        if instance == WATCHERS:
+            return [("notify_watchers", {"key": WATCHED, "channel": CHANNEL})]
         return [("notify", notification(instance, signal))] if instance else []
 
     def script(self, text: str) -> list[tuple[bytes | None, ...]]:

@@ -99,6 +99,7 @@ class Notifications(SignalThread):
                 if result.status != pq.ExecStatus.TUPLES_OK:
                     raise psycopg.OperationalError(result.error_message.decode(errors="replace").strip())
             if int(result.get_value(0, 0) or 0) == pg.backend_pid:
+                self.hears = True
                 ready.set()
             else:  # somebody else answers than we connected to: a pooler, which may keep sessions or not
                 self._echo(channel)
@@ -111,6 +112,7 @@ class Notifications(SignalThread):
                     if notification.extra:
                         self.deliver_text(notification.extra)
                     else:
+                        self.hears = True
                         ready.set()
                 left = self._seconds_left()
                 if not ready.is_set():
@@ -130,6 +132,7 @@ class Notifications(SignalThread):
                     return
                 pg.consume_input()
         finally:
+            self.hears = False
             with suppress(psycopg.Error):
                 self._close(connection)
 

@@ -7,6 +7,7 @@
 -- Everything runs at READ COMMITTED.
 --
 -- :clock = coalesce(:now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+-- :each_clock = coalesce(k.now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
 --
 -- A commit that waits for a standby may give that up, with a warning that comes too late for what is sent along with it.
 -- :unwatched = current_setting('synchronous_standby_names') = ''
@@ -58,6 +59,62 @@ UPDATE holdfast_locks
    AND set_config('synchronous_commit', 'off', true) IS NOT NULL
 RETURNING token;
 
+-- name: acquire_many
+-- The fast path for many keys, each once: a row for each that was granted. It waits for no row lock: what somebody is at,
+-- or fences, is left to the ordinary way, and holds up nobody here. xmin tells of a row that was changed after we began:
+-- an attempt may have been ended by that. New rows are made in the order of their keys: two who make the same ones would
+-- wait for each other. The clock is read after such a wait.
+WITH k AS MATERIALIZED (
+    SELECT k.key COLLATE "C" AS key, k.attempt COLLATE "C" AS attempt, k.owner, k.ttl, k.instance, k.host, k.pid, k.now,
+           :each_clock AS at,
+           (SELECT xmin FROM holdfast_locks WHERE lock_key = k.key COLLATE "C") AS known,
+           (SELECT max(until_at) FROM holdfast_ended
+             WHERE lock_key = k.key COLLATE "C" AND attempt = k.attempt COLLATE "C") AS ended
+      FROM json_to_recordset(:acquires::json) AS k(key text, attempt text, owner text, ttl bigint, instance text, host text,
+                                                   pid bigint, now bigint)),
+free AS MATERIALIZED (
+    SELECT k.*
+      FROM k, LATERAL (SELECT xmin AS version FROM holdfast_locks
+                        WHERE lock_key = k.key AND owner IS NULL AND waiters = 0 AND notes IS NULL
+                          AND last_attempt IS DISTINCT FROM k.attempt
+                          FOR UPDATE SKIP LOCKED) AS l
+     WHERE k.known IS NOT NULL AND l.version = k.known AND coalesce(k.ended, 0) <= k.at),
+old AS (
+    UPDATE holdfast_locks AS l
+       SET token = greatest(l.token + 1, (SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1 AND l.token = 0), free.at),
+           owner = free.owner, attempt = free.attempt, claimed = 1, granted_at = free.at, expires_at = free.at + free.ttl,
+           instance = free.instance, host = free.host, pid = free.pid
+      FROM free WHERE l.lock_key = free.key AND l.lock_key = ANY (ARRAY (SELECT key FROM free))
+    RETURNING l.lock_key, l.token),
+new AS (
+    INSERT INTO holdfast_locks AS l (lock_key, token, owner, attempt, granted_at, expires_at, instance, host, pid)
+    SELECT k.key, greatest((SELECT token_floor + 1 FROM holdfast_meta WHERE id = 1), :each_clock),
+           k.owner, k.attempt, :each_clock, :each_clock + k.ttl, k.instance, k.host, k.pid
+      FROM k WHERE k.known IS NULL AND coalesce(k.ended, 0) <= k.at
+     ORDER BY k.key
+        ON CONFLICT (lock_key) DO NOTHING
+    RETURNING l.lock_key, l.token)
+SELECT lock_key, token FROM old UNION ALL SELECT lock_key, token FROM new;
+
+-- name: release_many
+-- The fast path for many keys, each once: a row for each that was released. It waits for no row lock either. Only if
+-- nothing else is in the same transaction may that reach the disk later (:lazily): a grant must not.
+WITH k AS MATERIALIZED (
+    SELECT k.key COLLATE "C" AS key, k.attempt COLLATE "C" AS attempt, k.token,
+           :each_clock AS now
+      FROM json_to_recordset(:releases::json) AS k(key text, attempt text, token bigint, now bigint)),
+held AS MATERIALIZED (
+    SELECT k.*
+      FROM k, LATERAL (SELECT FROM holdfast_locks
+                        WHERE lock_key = k.key AND attempt = k.attempt AND token = k.token AND waiters = 0
+                          AND expires_at > k.now AND notes IS NULL
+                          FOR NO KEY UPDATE SKIP LOCKED) AS l)
+UPDATE holdfast_locks AS l
+   SET owner = NULL, attempt = NULL, last_attempt = l.attempt, expires_at = held.now
+  FROM held WHERE l.lock_key = held.key AND l.lock_key = ANY (ARRAY (SELECT key FROM held))
+   AND (NOT :lazily::boolean OR set_config('synchronous_commit', 'off', true) IS NOT NULL)
+RETURNING l.lock_key;
+
 -- name: join_queue
 -- The fast path of joining a queue: a row with the place and the holder, and whether the owner holds anything at all: who
 -- does not cannot have closed a circle. Only where there is nothing to settle: a plain lease and the head of the queue are
@@ -101,6 +158,26 @@ SELECT pg_notify(:channel, CASE WHEN :unwatched THEN :payload ELSE :hint END)
 -- In a caller's transaction, with its commit, which stays as durable as it is. Not where there may be a second phase:
 -- PREPARE TRANSACTION would fail.
 SELECT pg_notify(:channel, :payload) WHERE current_setting('max_prepared_transactions') = '0';
+
+-- name: expect_events
+-- Who watches leaves its address here before it looks. It need not be on the disk. One that is there for long enough is
+-- left as it is: if it was taken just now, this waits for that to end, and leaves it again.
+INSERT INTO holdfast_ended AS e (lock_key, attempt, why, until_at)
+SELECT :key::text, :attempt::text, 'watches', :clock + :lasts::bigint
+ WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL
+    ON CONFLICT (lock_key, attempt) DO UPDATE SET until_at = excluded.until_at
+ WHERE e.until_at < excluded.until_at - :lasts::bigint / 2;
+
+-- name: notify_watchers
+-- After the commit of an event: take the addresses of those who are to be told of the next one, and tell them. What
+-- somebody else takes at this moment is skipped: whom they tell will find our event, too.
+WITH told AS (DELETE FROM holdfast_ended
+               WHERE ctid = ANY (ARRAY (SELECT ctid FROM holdfast_ended WHERE lock_key = :key
+                                           FOR UPDATE SKIP LOCKED))
+           RETURNING attempt)
+SELECT pg_notify(left(:channel || split_part(attempt, '/', 1), 63),
+                 concat_ws(chr(10), 'events', '', '', '0', split_part(attempt, '/', 2)))
+  FROM told WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL;
 
 -- name: lock_row
 -- Every slow path begins with this. NO KEY: a fence of the holder may go on.

@@ -85,6 +85,6 @@ class PostgresStore(ServerStore):
         check = partial(SCHEMA.check, server=server)
         sessions = PooledSessions(source.pool, signals, check, source.is_passing)
         dialect = PostgresDialect(sessions, options.history, signals, server)
-        super().__init__(
-            options, server, source, dialect, signals=listen is not None, tells_holders=False, enters=True
-        )
+        told = listen is not None
+        can = {"signals": told, "tells_watchers": told, "tells_holders": False, "enters": True}
+        super().__init__(options, server, source, dialect, **can)

@@ -57,6 +57,7 @@ class Dialect(ABC, Generic[S]):
     can_unlock = False  # what was locked can be unlocked before the transaction ends
     savepoints_may_commit = False  # the end of a savepoint may commit what was done in it
     hands_over = False  # has a fast path for it
+    groups = False  # can take and release many locks in one transaction that waits for nobody: see together
 
     def __init__(self, sessions: S, level: HistoryLevel, signals: Signals) -> None:
         self.sessions = sessions
@@ -109,6 +110,17 @@ class Dialect(ABC, Generic[S]):
 
     # Many at once.
 
+    def together(
+        self, acquires: Sequence[r.Acquire], releases: Sequence[r.Release]
+    ) -> tuple[dict[str, int], set[str]]:
+        """Do for many keys what `acquire` and `release` do for one, in one transaction.
+
+        No key is there twice. Return the tokens of the locks that were taken, and the keys that were
+        released; for all others the rules are needed. It waits for no row that somebody has locked, and is
+        durable if a lock was taken.
+        """
+        return {}, set()
+
     def renew(self, leases: Sequence[r.RenewLease], now: float | None) -> set[int]:
         """Renew leases on plain terms; return the places of those that were renewed."""
         items = [
@@ -145,6 +157,10 @@ class Dialect(ABC, Generic[S]):
 
     def tidy_up(self, request: r.Sweep, now: int, forget_before: int) -> None:
         """Do what else this database needs now and then."""
+
+    def expect_events(self, address: str) -> bool:
+        """Have *address* told of the next event that is committed, once; False if that cannot be."""
+        return False
 
     # Requests inside a caller's transaction: see `callers.within`.
 

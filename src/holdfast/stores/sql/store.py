@@ -12,7 +12,8 @@ from typing import Any, TypeVar, cast
 from holdfast import errors
 from holdfast.core import cluster as c
 from holdfast.core.access import GrantAccess, ListAccess, RevokeAccess
-from holdfast.core.requests import Client, Health, History, Inspect, List, Probe, Request, Watch
+from holdfast.core.data import replace
+from holdfast.core.requests import WATCHERS, Client, Health, History, Inspect, List, Probe, Request, Watch
 from holdfast.stores.base import Awaits, Listener, StoreOptions, Traits, instant, one_by_one
 from holdfast.stores.sql.callers import within
 from holdfast.stores.sql.callers.connections import caller
@@ -23,6 +24,7 @@ from holdfast.stores.sql.transactions.batches import Batches
 from holdfast.stores.sql.transactions.cluster import ClusterRequests
 from holdfast.stores.sql.transactions.keys import KeyRequests
 from holdfast.stores.sql.transactions.sessions import Reader, Sessions
+from holdfast.stores.sql.transactions.together import Together
 from holdfast.stores.sql.transactions.transactor import Transactor
 
 A = TypeVar("A")
@@ -45,13 +47,16 @@ class SqlStore:
     """See the module."""
 
     def __init__(self, options: StoreOptions, dialect: Dialect[Any], **traits: Any) -> None:
-        self.traits = Traits(durable=True, blocking=True, repeats=False, transactions=True, **traits)
+        self.traits = Traits(
+            durable=True, blocking=True, repeats=False, transactions=True, together=dialect.groups, **traits
+        )
         self.dialect = dialect
         self.sessions: Sessions = dialect.sessions
         self.signals = dialect.signals
         self._client = options.client
         transactor = Transactor(self.sessions, options.history)
         self._keys = KeyRequests(transactor, dialect)
+        self._together = Together(self._keys, dialect)
         self._answers: dict[type, Callable[[Any], Any]] = {
             **self._keys.answers,
             **Batches(transactor, dialect).answers,
@@ -69,17 +74,44 @@ class SqlStore:
         """Answer *request*, and wake whoever is concerned."""
         answer = self._answers.get(type(request))
         if answer is None:
-            return cast("A", _look(self.sessions.reader, request))
+            return cast("A", self._look(self.sessions.reader, request))
         return cast("A", self.sessions.execute(answer, request))
 
     def execute_many(self, requests: Sequence[Request[Any]]) -> list[Any]:
-        """Answer *requests* one after the other."""
-        return one_by_one(self, requests)
+        """Answer *requests* in their order; those together that do not depend on each other, if that goes."""
+        if not self.traits.together or len(requests) < 2:
+            return one_by_one(self, requests)
+        return [answer for group in self._together.groups(requests) for answer in self._answer_all(group)]
+
+    def _answer_all(self, group: list[Request[Any]]) -> list[Any]:
+        """Answer requests together as far as that goes, and the others by themselves."""
+        answers = self.try_together(group) if len(group) > 1 else [None]
+        return [
+            one_by_one(self, [request])[0] if answer is None else answer
+            for request, answer in zip(group, answers, strict=True)
+        ]
+
+    def may_go_together(self, request: Request[Any]) -> bool:
+        """Tell whether *request* is worth trying together with others."""
+        return self._together.may_have(request)
+
+    def try_together(self, requests: Sequence[Request[Any]]) -> list[Any]:
+        """Answer plain requests of different keys in one transaction, as far as that goes."""
+        return self._together.answer(requests)
 
     def answer(self, request: Request[Any], reader: Reader) -> Any:
         """Answer *request* when it is its turn already; if it only looks, from *reader*."""
         answer = self._answers.get(type(request))
-        return _look(reader, request) if answer is None else answer(request)
+        return self._look(reader, request) if answer is None else answer(request)
+
+    def _look(self, reader: Reader, request: Request[Any]) -> Any:
+        if isinstance(request, Watch):
+            tells = bool(request.address) and self.dialect.expect_events(request.address)
+            while reader.look(feed.has_new) and reader.place(feed.place):
+                pass
+            found = reader.look(lambda fetch: feed.read(fetch, request))
+            return replace(found, tells=True) if tells else found
+        return reader.look(lambda fetch: LOOKS[type(request)](fetch, request))
 
     def _probe(self, request: Probe) -> Health:
         """Note that an attempt of ours, which was at no lock, has ended just now. The next sweep forgets it.
@@ -102,7 +134,8 @@ class SqlStore:
         try:
             answer, post = within.answer(theirs, request, dialect)
             for instance, signal in post:
-                dialect.signal_within(theirs, instance, signal)
+                if instance != WATCHERS:  # they look now and then, too
+                    dialect.signal_within(theirs, instance, signal)
         except errors.HoldfastError:
             raise
         except Exception as error:
@@ -144,11 +177,3 @@ class SqlStore:
         """Stop listening, and close the connections."""
         self.signals.close()
         self.sessions.close()
-
-
-def _look(reader: Reader, request: Request[Any]) -> Any:
-    if isinstance(request, Watch):
-        while reader.look(feed.has_new) and reader.place(feed.place):
-            pass
-        return reader.look(lambda fetch: feed.read(fetch, request))
-    return reader.look(lambda fetch: LOOKS[type(request)](fetch, request))

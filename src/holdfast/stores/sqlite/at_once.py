@@ -14,6 +14,8 @@ from holdfast.stores.base import instant
 from holdfast.stores.sql.dialect import asked
 from holdfast.stores.sqlite.database import CHECKPOINT, SQL, Database
 
+_ACQUIRE, _RELEASE = SQL.acquire, SQL.release
+
 # Answers until one is left to others: a statement writes some pages.
 MOST_ANSWERS = CHECKPOINT // 4
 
@@ -37,15 +39,16 @@ class AtOnce:
 
     def acquire(self, request: r.Acquire) -> r.Granted | None:
         """Take a free lock, or claim what was handed to us."""
-        rows = self._fetch("acquire", asked(request))
+        rows = self._fetch(_ACQUIRE, asked(request))
         return r.Granted(rows[0][0], rows[0][1] / 1e6) if rows else None
 
     def release(self, request: r.Release) -> r.Released | None:
         """Release a lock that nobody waits for."""
-        named = {"key": request.key, "attempt": request.attempt, "token": request.token}
-        return r.Released() if self._fetch("release", {**named, "now": instant(request.now)}) else None
+        key, attempt, now = request.key, request.attempt, instant(request.now)
+        named = {"key": key, "attempt": attempt, "token": request.token, "now": now}
+        return r.Released() if self._fetch(_RELEASE, named) else None
 
-    def _fetch(self, name: str, parameters: dict[str, object]) -> list[tuple[int, ...]] | None:
+    def _fetch(self, statement: str, parameters: dict[str, object]) -> list[tuple[int, ...]] | None:
         if self.mutex.locked():
             return None
         if self._left <= 0 or not self.database.is_open:
@@ -53,4 +56,4 @@ class AtOnce:
             return None
         with self.mutex:  # not by trying to have it: an interrupt could come before we knew that we had
             self._left -= 1
-            return self.database.try_fetch(SQL[name], parameters)
+            return self.database.try_fetch(statement, parameters)

@@ -66,6 +66,10 @@ _ERRORS: dict[int, tuple[type[errors.StoreError], str]] = {
 }
 
 
+class NotOurTurn(Exception):
+    """Another connection is writing, and whoever asks does not wait. Nothing was done."""
+
+
 class Transaction:
     """Runs named statements inside a transaction."""
 
@@ -191,7 +195,10 @@ class Database:
             self._roll_back(connection)
 
     def transact(self, work: Callable[[Transaction], T], within: float | None = None) -> T:
-        """Run *work* in one transaction, when it is our turn, or give up *within* some seconds."""
+        """Run *work* in one transaction, when it is our turn, or give up *within* some seconds.
+
+        Within none raises `NotOurTurn`, and says nothing of who keeps us from it: to find that takes time.
+        """
         connection = self._connected()
         if self.grouped:
             return self._transact_in_group(connection, work)
@@ -230,7 +237,7 @@ class Database:
 
         return self._transact_whole(whole)
 
-    def group(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
+    def group(self, works: Sequence[Callable[[], Any]], within: float | None = None) -> list[Any]:
         """Do all *works* in one transaction, and return what each returns, or how it failed.
 
         One that fails is undone alone: by its savepoint, which it has from its first transaction on. What is
@@ -242,14 +249,14 @@ class Database:
             return [self._do_in_group(run.connection, work) for work in works]
 
         try:
-            return self._transact_whole(whole)
+            return self._transact_whole(whole, within)
         except errors.StoreError as error:
             return [type(error)(*error.args) for _ in works]
 
-    def _transact_whole(self, whole: Callable[[Transaction], T]) -> T:
+    def _transact_whole(self, whole: Callable[[Transaction], T], within: float | None = None) -> T:
         self.grouped = False
         try:
-            return self.transact(whole)
+            return self.transact(whole, within)
         finally:
             self.grouped = False
 
@@ -313,6 +320,8 @@ class Database:
         except sqlite3.Error as error:
             if not is_busy(error):
                 raise self.translate(error) from error
+            if within == 0:
+                raise NotOurTurn from error
             self.in_turn(lambda: connection.execute(SQL.begin), within)
 
     @staticmethod

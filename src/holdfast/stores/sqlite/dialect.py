@@ -137,6 +137,10 @@ class SQLiteDialect(Dialect[FileSessions]):
         """Remove the bells of dead processes, once others may ask."""
         self.sessions.afterwards(partial(self.signals.sweep, request.limit))
 
+    def expect_events(self, address: str) -> bool:
+        """Have *address* rung for the next event."""
+        return self.signals.expect_events(address)
+
     # Requests inside a caller's transaction, which becomes the file's only writer. Whoever is concerned would
     # find nothing yet: they learn of it by their heartbeat.
 

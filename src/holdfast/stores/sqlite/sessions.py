@@ -18,7 +18,7 @@ from holdfast.core.requests import Client, Renew, Sweep
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.rules.runner import Fetch, Peek, Post, Runner
 from holdfast.stores.sqlite.at_once import AtOnce
-from holdfast.stores.sqlite.database import SQL, Database, Transaction, is_busy
+from holdfast.stores.sqlite.database import SQL, Database, NotOurTurn, Transaction, is_busy
 from holdfast.stores.sqlite.signals import Doorbells
 
 A = TypeVar("A")
@@ -140,7 +140,7 @@ class FileSessions:
                     self.database.transact(lambda run: run("lock_row", key=""), within=PLACED_WITHIN)
             self.at_once.open()
 
-    def group(self, answers: Sequence[Callable[[], Any]]) -> list[Any]:
+    def group(self, answers: Sequence[Callable[[], Any]], within: float | None = None) -> list[Any]:
         """Have many answered in one transaction, then ring whoever is concerned."""
         left: list[list[Callable[[], None]]] = [[] for _ in answers]
 
@@ -148,13 +148,25 @@ class FileSessions:
             self._afterwards = left[place]
             return answers[place]()
 
-        with self.mutex:
-            found = self.database.group([partial(answer, place) for place in range(len(answers))])
+        if not self.mutex.acquire(blocking=within != 0):
+            raise NotOurTurn
+        try:
+            found = self.database.group([partial(answer, place) for place in range(len(answers))], within)
+        finally:
+            self.mutex.release()
         for each, afterwards in zip(found, left, strict=True):
             if not isinstance(each, errors.StoreError):
                 for work in afterwards:
                     work()
         return found
+
+    def try_group(self, answers: Sequence[Callable[[], Any]]) -> list[Any] | None:
+        """Have many answered in one transaction, if that waits for nobody; None: nothing was done."""
+        if not self.database.is_open:
+            return None  # it would have to be opened first
+        with suppress(NotOurTurn):
+            return self.group(answers, within=0)
+        return None
 
     def fetch(self, name: str, /, **parameters: Any) -> list[Row]:
         """Run one statement by itself."""

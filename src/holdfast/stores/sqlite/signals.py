@@ -16,9 +16,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.core.requests import Signal
+from holdfast.core.requests import WATCHERS, Signal, addressed
 from holdfast.signal_mask import block_signals
 from holdfast.stores.signals import Signals, as_text
+from holdfast.stores.sqlite.watchers import Watchers
 
 SUPPORTED = hasattr(socket, "AF_UNIX")
 LONGEST_ADDRESS = 100  # the kernel's limit is 108 bytes on Linux, 104 on macOS
@@ -33,6 +34,7 @@ class Doorbells(Signals):
         self._directory = file.with_name(f"{file.name}-bells")
         self._room = LONGEST_ADDRESS - len(os.fsencode(self._directory)) - 1  # for the name of a bell
         self.instance = instance
+        self._watchers = Watchers(file)
         self._mutex = threading.Lock()
         self._ringer: socket.socket | None = None
         self._bell: socket.socket | None = None
@@ -62,10 +64,23 @@ class Doorbells(Signals):
                     bell.close()
                     self._remove(self.instance)
 
+    @property
+    def hears(self) -> bool:  # type: ignore[override]
+        """Whether we have a bell."""
+        return self._bell is not None
+
+    def expect_events(self, address: str) -> bool:
+        """Have *address* rung for the next event, if we can be."""
+        return self.reaches(address) and self._watchers.add(address)
+
     def tell(self, signals: Iterable[tuple[str, Signal]]) -> None:
         """Ring all who are concerned."""
         for instance, signal in signals:
-            self.ring(instance, signal)
+            if instance == WATCHERS:
+                for address in self._watchers.take():
+                    self.ring(*addressed(address, signal))
+            else:
+                self.ring(instance, signal)
 
     def ring(self, instance: str, signal: Signal) -> None:
         """Tell a client something. Never fails, never waits."""
@@ -113,6 +128,7 @@ class Doorbells(Signals):
                 with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stopper:
                     stopper.sendto(STOP, self._address(self.instance))
                 self._remove(self.instance)
+                self._watchers.remove(self.instance)
             if self._ringer is not None:
                 self._ringer.close()
                 self._ringer = None

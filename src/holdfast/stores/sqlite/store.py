@@ -78,7 +78,7 @@ class SQLiteStore(SqlStore):
         dialect = SQLiteDialect(sessions, options.history, signals)
         # Nothing is answered at once if each commit waits for the disk.
         can = {"groups": True, "enters": True, "at_once": synchronous == "normal"}
-        super().__init__(options, dialect, signals=SUPPORTED, **can)
+        super().__init__(options, dialect, signals=SUPPORTED, tells_watchers=SUPPORTED, **can)
 
     def execute_at_once(self, request: Request[A]) -> A | None:
         """Answer a request that is one statement, if it is our turn."""
@@ -89,3 +89,7 @@ class SQLiteStore(SqlStore):
         if len(requests) < 2 or all(type(request) in READS for request in requests):
             return one_by_one(self, requests)
         return self.sessions.group([partial(self.answer, request, self.sessions) for request in requests])
+
+    def try_many(self, requests: Sequence[Request[Any]]) -> list[Any] | None:
+        """Answer *requests* in one transaction, unless another connection is writing."""
+        return self.sessions.try_group([partial(self.answer, request, self.sessions) for request in requests])

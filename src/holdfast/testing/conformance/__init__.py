@@ -66,6 +66,7 @@ _MODULES = (
     "sweeps",
     "traits",
     "views",
+    "watching",
     "work_and_locks",
     "work_choice",
     "work_views",
@@ -117,6 +118,7 @@ from holdfast.testing.conformance.signals import Signals
 from holdfast.testing.conformance.sweeps import Sweeps
 from holdfast.testing.conformance.traits import TraitsAndClients
 from holdfast.testing.conformance.views import Views
+from holdfast.testing.conformance.watching import Watching
 from holdfast.testing.conformance.work_and_locks import WorkAndLocks
 from holdfast.testing.conformance.work_choice import WorkChoice
 from holdfast.testing.conformance.work_views import WorkViews
@@ -156,6 +158,7 @@ class StoreConformance(
     Views,
     KeptHistory,
     Feed,
+    Watching,
     Sweeps,
     Names,
     Signals,

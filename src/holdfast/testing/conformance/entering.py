@@ -63,8 +63,9 @@ class Entering:
         token = _hand_over(ask, PLAIN)
         assert ask.release("b-1", token, now=103.0) == Released(0, "c-1")
 
-    def test_the_first_renewal_lasts_the_full_ttl(self, ask: Asker) -> None:
-        token = _hand_over(ask, PLAIN)
+    @pytest.mark.parametrize("terms", [PLAIN, SHARED, permits(1)], ids=["plain", "shared", "permits"])
+    def test_the_first_renewal_lasts_the_full_ttl(self, ask: Asker, terms: Terms) -> None:
+        token = _hand_over(ask, terms)
         assert ask.renew("b-1", token, now=105.0, ttl=30.0) == LeaseAnswer("renewed", 30.0)
         view = ask.look(now=106.0)
         assert view.holder is not None

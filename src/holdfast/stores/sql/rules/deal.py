@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.core.events import EventKind, HistoryLevel, is_kept
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.rules.lock import LockRow
-from holdfast.stores.sql.rules.runner import Deals, Post, Statement
+from holdfast.stores.sql.rules.runner import Deals, Post, Statement, tell_watchers
 
 Call = tuple[str, int]  # tells of work of a type, and how many instances are to know
 # A request inside a transaction; answers, or returns a `PendingAnswer`.
@@ -65,6 +65,7 @@ class Deal:
         if is_kept(kind, self.level):
             self.run.later("note_instance", key=key, kind=kind, at=at, owner=owner)
             self.run.later("uncount_events", key=key)
+            tell_watchers(self.signals)
 
 
 @lru_cache(256)

@@ -17,7 +17,7 @@ from holdfast.stores.sql.rules.columns import LockColumns, Ticket
 from holdfast.stores.sql.rules.ended import EndedAttempts
 from holdfast.stores.sql.rules.holds import Hold, Holds
 from holdfast.stores.sql.rules.notes import gone, read_notes, write_notes
-from holdfast.stores.sql.rules.runner import Post, Runner
+from holdfast.stores.sql.rules.runner import Post, Runner, tell_watchers
 from holdfast.stores.sql.rules.tickets import Tickets
 
 # When to ask again for a lock that is free but pinned by a transaction of its last holder, in microseconds.
@@ -295,6 +295,7 @@ class LockRow:
             token = self.token if token is None else token
             told = {"kind": kind, "at": self.now, "owner": owner, "by": by, "reason": reason}
             self._run.later("write_event", key=self.key, number=self.events, token=token, **told)
+            tell_watchers(self._post)
 
     def write_outcome(self, token: int, *, succeeded: bool, text: str, until_at: int) -> None:
         """Keep how an operation ended."""

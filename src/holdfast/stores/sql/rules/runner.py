@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from holdfast.core.requests import Signal
+from holdfast.core.requests import EVENTS, WATCHERS, Signal
 from holdfast.stores.sql.rules.columns import KeyRead, Row, read_key
 
 Post = list[tuple[str, Signal]]  # signals to send after the commit: (instance, signal)
+TO_WATCHERS = WATCHERS, EVENTS
 Statement = tuple[str, dict[str, Any]]  # its name and its parameters
 
 
@@ -46,6 +47,12 @@ class Deals(Runner, Protocol):
 
     def commit(self, signals: Post, *, lazily: bool = False, read: Statement | None = None) -> list[Row]:
         """Commit, then read. *signals* that the commit can send along are sent: the others are to be told."""
+
+
+def tell_watchers(post: Post) -> None:
+    """Have those told who watch, once: an event is written."""
+    if TO_WATCHERS not in post:
+        post.append(TO_WATCHERS)
 
 
 def json_lists(values: Iterable[Any], size: int = 500) -> list[str]:

@@ -53,6 +53,14 @@ class KeyRequests:
             return None if request.key in self._contended else fast.release(request)
         return None
 
+    def is_likely_fast(self, request: r.Request[Any]) -> bool:
+        """Tell whether *request* most likely takes a free lock, or releases one that nobody waits for."""
+        if type(request) is r.Acquire:
+            return self._is_fast and request.key not in self._contended and is_plain(request.terms)
+        if type(request) is r.Release:
+            return self._is_fast and request.key not in self._contended and not request.retire
+        return False
+
     def _acquire(self, request: r.Acquire) -> Acquired:
         key, attempt = request.key, request.attempt
         plain = is_plain(request.terms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from holdfast import errors
-from holdfast.core.requests import Signal
+from holdfast.core.requests import WATCHERS, Signal
 from holdfast.stores.sql.rules.columns import KeyRead, Row, read_key
 from holdfast.stores.sql.rules.runner import Post, Soon, Statement
 
@@ -109,8 +109,12 @@ class Transaction:
             self.later("commit_lazily")
         self.later("commit")
         found = None if read is None else self.soon(read[0], **read[1])
-        for instance, signal in signals:
+        for instance, signal in sorted(signals, key=_is_for_watchers):
             if instance != self._here:
                 self._queue += self._session.signalling(instance, signal)
         self._send(commits=True)
         return [] if found is None else found.rows
+
+
+def _is_for_watchers(each: tuple[str, Signal]) -> bool:
+    return each[0] == WATCHERS  # they come last: others wait for a lock
