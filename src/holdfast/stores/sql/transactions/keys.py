@@ -44,22 +44,22 @@ class KeyRequests:
 
     def at_once(self, request: r.Request[Any], fast: Any) -> Any | None:
         """Have *fast* answer a request by the statement that would be tried first; None: nothing was done."""
-        if not self._is_fast:
+        if not self._is_fast or getattr(request, "key", None) in self._not_plain:
             return None
         if type(request) is r.Acquire and is_plain(request.terms):
             may_be_had = self._contended.get(request.key, request.attempt) == request.attempt
             return fast.acquire(request) if may_be_had else None
-        if type(request) is r.Release and self._may_release_fast(request):
-            return None if request.key in self._contended else fast.release(request)
+        if type(request) is r.Release and not request.retire and request.key not in self._contended:
+            return fast.release(request)
         return None
 
     def is_likely_fast(self, request: r.Request[Any]) -> bool:
         """Tell whether *request* most likely takes a free lock, or releases one that nobody waits for."""
-        if type(request) is r.Acquire:
-            return self._is_fast and request.key not in self._contended and is_plain(request.terms)
-        if type(request) is r.Release:
-            return self._is_fast and request.key not in self._contended and not request.retire
-        return False
+        if not self._is_fast or not isinstance(request, r.Acquire | r.Release):
+            return False
+        if request.key in self._contended or request.key in self._not_plain:
+            return False
+        return is_plain(request.terms) if isinstance(request, r.Acquire) else not request.retire
 
     def _acquire(self, request: r.Acquire) -> Acquired:
         key, attempt = request.key, request.attempt
@@ -124,12 +124,9 @@ class KeyRequests:
                 self._not_plain.clear()
             self._not_plain.add(key)
 
-    def _may_release_fast(self, request: r.Release) -> bool:
-        return self._is_fast and not request.retire and request.key not in self._not_plain
-
     def _release(self, request: r.Release) -> r.Released | r.NotHeld | r.Refused:
         answer: r.Released | r.NotHeld | r.Refused | None = None
-        if self._may_release_fast(request):
+        if self._is_fast and not request.retire and request.key not in self._not_plain:
             answer = self._release_fast(request)
         if answer is None:
             # But for outcomes: nobody may have been told of one that is not there after a crash.
