@@ -50,7 +50,8 @@ class Shelf(ObservedMemory):
         """Return the answer to a request, and whoever is signalled. `entry` shows what it did."""
         shard = self._world.shards[0]
         locks = {key: entry.lock for key, entry in entries.items()}
-        shard.locks = {key: _copied(lock) for key, lock in locks.items() if lock is not None}
+        shard.held_by = {}
+        shard.locks = {key: _copied(lock, shard) for key, lock in locks.items() if lock is not None}
         shard.ended = {
             (key, name): end for key, entry in entries.items() for name, end in entry.ended.items()
         }
@@ -64,13 +65,14 @@ class Shelf(ObservedMemory):
         return Entry(shard.locks.get(key), ended, self.state(key), books)
 
 
-def _copied(lock: Lock) -> Lock:
+def _copied(lock: Lock, shard: Shard) -> Lock:
     # By hand: copy.deepcopy takes many times as long. What a lock on plain terms never has is left out.
-    new = Lock(lock.key, lock.token, lock.events)
+    new = Lock(lock.key, lock.token, lock.events, shard.held_by)
     new.last, new.freed_at = lock.last, lock.freed_at
     for attempt, hold in lock.holds.items():
-        new.holds[attempt] = Hold(
-            hold.owner, hold.client, hold.terms, hold.token, hold.since, hold.end, hold.claimed
+        new.add(
+            attempt,
+            Hold(hold.owner, hold.client, hold.terms, hold.token, hold.since, hold.end, hold.claimed),
         )
     for attempt, ticket in lock.tickets.items():
         copied = new.tickets[attempt] = object.__new__(Ticket)

@@ -27,21 +27,21 @@ FAMILY_MUTANTS = (
         "readers do not fit beside each other",
         "Terms, P2",
         FAMILY,
-        (('return wanted.mode == "shared" or not others', "return not others"),),
+        (('else alone or mode == "shared"', "else alone"),),
         test=f"{MEMORY_SUITE}::test_readers_hold_it_together[sync]",
     ),
     Mutant(
         "a reader fits beside a writer",
         "Terms, P2",
         FAMILY,
-        (("    if any(each.mode != wanted.mode for each in others):\n        return False\n", ""),),
+        (("        if each.mode != mode:\n            return False\n", ""),),
         test=f"{MEMORY_SUITE}::test_readers_wait_for_a_writer[sync]",
     ),
     Mutant(
         "there is one permit more",
         "Terms, P2",
         FAMILY,
-        (("+ wanted.take <= permits", "+ wanted.take <= permits + 1"),),
+        (("return taken <= permits if", "return taken <= permits + 1 if"),),
         test=f"{MEMORY_SUITE}::test_as_many_hold_it_as_there_are_permits[sync]",
     ),
     Mutant(
@@ -49,10 +49,8 @@ FAMILY_MUTANTS = (
         "Terms, P2",
         FAMILY,
         (
-            (
-                "return sum(each.take for each in others) + wanted.take <= permits",
-                "return len(others) + 1 <= permits",
-            ),
+            ("wanted.mode, wanted.take, True", "wanted.mode, 1, True"),
+            ("        taken += each.take\n", "        taken += 1\n"),
         ),
         test=f"{MEMORY_SUITE}::test_a_weight_is_how_many_are_taken[sync]",
     ),

@@ -148,6 +148,27 @@ MUTANTS = (
         test=f"{SQLITE_SUITE}::test_an_expired_lease_cannot_be_renewed[sync]",
     ),
     Mutant(
+        "a batch revives holds that are over",
+        "R3",
+        "stores/sql/rules/renewals.py",
+        (("if hold is None or before <= now:", "if hold is None:"),),
+        test=f"{SQLITE_SUITE}::test_several_holds_of_one_lease_are_renewed_each_for_itself[sync]",
+    ),
+    Mutant(
+        "a batch renews holds whatever the token",
+        "P5",
+        SQL,
+        (("\n        AND h.token = json_extract(a.value, '$.token')", ""),),
+        test=f"{SQLITE_SUITE}::test_leases_of_all_kinds_are_one_batch[sync]",
+    ),
+    Mutant(
+        "a batch does not bring the row of the lock up to its holds",
+        "P2",
+        SQL,
+        (("SET expires_at = max(l.expires_at, :end),", "SET expires_at = max(l.expires_at, :end * 0),"),),
+        test=f"{SQLITE_SUITE}::test_leases_of_all_kinds_are_one_batch[sync]",
+    ),
+    Mutant(
         "tokens restart with the row",
         "10, P1",
         SQL,

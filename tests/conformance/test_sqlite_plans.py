@@ -123,6 +123,7 @@ def test_a_statement_uses_the_index_made_for_it(connection, name, index):
         "take_works",
         "offer_works",
         "is_waited_for",
+        "read_leases",
         "wanted_by",
         "holds_at",
         "tickets_at",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Literal
 
 from holdfast.core.data import as_dict, data
@@ -112,12 +113,13 @@ NO_NOTES = Notes()
 
 def fits(wanted: Terms, held: Iterable[Terms], permits: int) -> bool:
     """Tell whether a lease on these terms is possible beside those that are held."""
-    others = list(held)
-    if any(each.mode != wanted.mode for each in others):
-        return False
-    if wanted.mode == "permits":
-        return sum(each.take for each in others) + wanted.take <= permits
-    return wanted.mode == "shared" or not others
+    mode, taken, alone = wanted.mode, wanted.take, True
+    for each in held:
+        if each.mode != mode:
+            return False
+        taken += each.take
+        alone = False
+    return taken <= permits if mode == "permits" else alone or mode == "shared"
 
 
 def dump(value: Terms | Notes) -> str | None:
@@ -129,6 +131,7 @@ def dump(value: Terms | Notes) -> str | None:
     return json.dumps(unusual, separators=(",", ":"), sort_keys=True) if unusual else None
 
 
+@lru_cache(256)
 def load_terms(text: str | None) -> Terms:
     """Return what `dump` made of terms."""
     return Terms(**known(Terms, json.loads(text))) if text else PLAIN

@@ -8,6 +8,7 @@ from holdfast.core.family import Failure, KeptResult, Mode, Terms, fits
 from holdfast.stores.base import micros
 
 Post = list[tuple[str, r.Signal]]  # signals to send once the mutex is free: (address, signal)
+HeldBy = dict[str, set[tuple[str, str]]]  # owner → its holds, as (key, attempt)
 
 
 class Hold:
@@ -55,6 +56,7 @@ class Lock:
         "failed",
         "failures",
         "freed_at",
+        "held_by",
         "holds",
         "kept",
         "key",
@@ -67,11 +69,12 @@ class Lock:
         "token",
     )
 
-    def __init__(self, key: str, token: int, events: int) -> None:
+    def __init__(self, key: str, token: int, events: int, held_by: HeldBy) -> None:
         self.key = key
         self.token = token
         self.events = events  # how many there were; history forgets some, and goes on counting
         self.holds: dict[str, Hold] = {}  # by attempt
+        self.held_by = held_by  # of all locks of the shard
         self.tickets: dict[str, Ticket] = {}  # by attempt, in the order of arrival
         self.last: str | None = None
         self.freed_at = 0
@@ -91,7 +94,7 @@ class Lock:
     @property
     def end(self) -> int:
         """The end of the last hold, or of being shut; in the past if there is neither."""
-        return max([self.shut_until, *(hold.end for hold in self.holds.values())])
+        return max([self.shut_until, *[hold.end for hold in self.holds.values()]])
 
     def has_hold(self, attempt: str, now: int) -> bool:
         hold = self.holds.get(attempt)
@@ -99,7 +102,24 @@ class Lock:
 
     def first(self) -> Hold:
         """Return the hold that stands for the lease that was granted first."""
+        first = next(iter(self.holds.values()))
+        if first.terms.mode == "permits":  # none of them is entered again, so they are in order
+            return first
         return min(self.holds.items(), key=_by_grant)[1]
+
+    def add(self, attempt: str, hold: Hold) -> None:
+        """Add a hold. What the index has too much does no harm, if an interrupt comes in between."""
+        self.held_by.setdefault(hold.owner, set()).add((self.key, attempt))
+        self.holds[attempt] = hold
+
+    def remove(self, attempt: str) -> Hold:
+        """Remove a hold, and return it."""
+        hold = self.holds.pop(attempt)
+        others = self.held_by[hold.owner]
+        others.discard((self.key, attempt))
+        if not others:
+            del self.held_by[hold.owner]
+        return hold
 
     def lease(self, token: int) -> list[Hold]:
         """Return the holds of a lease."""
@@ -107,7 +127,7 @@ class Lock:
 
     def fits(self, terms: Terms, permits: int) -> bool:
         """Tell whether a lease on these terms is possible beside those there are, with so many permits."""
-        return fits(terms, (hold.terms for hold in self.holds.values()), permits)
+        return fits(terms, [hold.terms for hold in self.holds.values()], permits)
 
     def give(
         self, attempt: str, owner: str, client: r.Client, terms: Terms, now: int, end: int, claimed: bool
@@ -115,7 +135,7 @@ class Lock:
         if terms.operation:
             self.kept = None  # it is being done again
         self.token = max(self.token + 1, now)
-        self.holds[attempt] = Hold(owner, client, terms, self.token, now, end, claimed)
+        self.add(attempt, Hold(owner, client, terms, self.token, now, end, claimed))
 
     def granted(self, hold: Hold, now: int) -> r.Granted:
         """Return what the holder of a hold is told."""
@@ -171,7 +191,7 @@ class Lock:
     def ask_again_at(self, terms: Terms) -> int:
         """Return when it may be worth asking again for a lease on these terms."""
         if terms.mode == self.mode == "permits":
-            return max(self.shut_until, min(hold.end for hold in self.holds.values()))
+            return max(self.shut_until, min([hold.end for hold in self.holds.values()]))
         return self.end
 
     def head_watches(self) -> int:
@@ -213,7 +233,8 @@ class Lock:
         """Return who was granted it first, of those who have it; or whose lease keeps it shut."""
         if self.holds:
             first = self.first()
-            return first.holder(now, claimed=any(hold.claimed for hold in self.lease(first.token)))
+            claimed = first.claimed or any(hold.claimed for hold in self.lease(first.token))
+            return first.holder(now, claimed)
         if self.shut_by is not None and self.shut_until > now:
             # Of permits it has none any more.
             return replace(self.shut_by.holder(now, claimed=True), take=1, gone=True)

@@ -98,7 +98,7 @@ class Locks(Settlement):
         end = now + micros(request.ttl)
         # On the terms of the lease: what is exclusive stays so.
         hold = Hold(request.owner, request.client, lease.terms, lease.token, lease.since, end, claimed=True)
-        lock.holds[request.attempt] = hold
+        lock.add(request.attempt, hold)
         self._forget_ticket(shard, lock, request.attempt, now, post)
         return lock.granted(hold, now)
 
@@ -232,7 +232,7 @@ class Locks(Settlement):
         return r.doer(kept, now)
 
     def _drop(self, lock: Lock, attempt: str, now: int) -> None:
-        del lock.holds[attempt]
+        lock.remove(attempt)
         if not lock.holds:
             lock.freed_at = now
 

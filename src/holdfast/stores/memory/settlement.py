@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.data import replace
 from holdfast.core.deadlocks import Deadlock, Held, KeyState, Waiting, find
 from holdfast.core.events import Event, EventKind, HistoryLevel, is_kept
 from holdfast.core.family import LARGEST_ERROR, MOST_FAILURES, Failure
@@ -114,7 +113,7 @@ class Settlement:
             if hold.claimed:
                 lock.shut(hold, now, expired=True)
         for attempt, hold in over.items():
-            del lock.holds[attempt]
+            lock.remove(attempt)
             if hold.claimed or hold.terms.enters:
                 shard.ended[lock.key, attempt] = EndedAttempt("expired", hold.end)
         if not lock.holds:
@@ -139,9 +138,11 @@ class Settlement:
             lock.give(attempt, ticket.owner, ticket.client, ticket.terms, now, end, claimed=False)
             del lock.tickets[attempt]  # after giving: an interrupt in between must not cost it its place
             self._record_of(ticket, shard, lock, "handed_over", now)
-            handed = Signal("granted", lock.key, attempt)
             if ticket.terms.enters:
-                handed = replace(handed, expires_in=ticket.claim / 1e6, token=lock.token, at=now / 1e6)
+                lasts = ticket.claim / 1e6
+                handed = Signal("granted", lock.key, attempt, lasts, token=lock.token, at=now / 1e6)
+            else:
+                handed = Signal("granted", lock.key, attempt)
             post.append((ticket.client.instance, handed))
             lock.prune_head(now)
             first, changed = first or ticket.owner, True
@@ -287,10 +288,11 @@ class WaitView:
     def is_waited_for(self, owner: str) -> bool:
         """Tell whether *owner* holds anything that somebody waits for."""
         for shard in self._world.shards:
-            if shard.waited_for:
+            if owner in shard.held_by:
                 with shard.mutex:
-                    for lock in shard.queues():
-                        if any(hold.owner == owner for hold in lock.holds.values()):
+                    for key, attempt in shard.held_by.get(owner, ()):
+                        lock = shard.locks.get(key)
+                        if lock is not None and lock.tickets and attempt in lock.holds:
                             return True
         return False
 

@@ -12,7 +12,7 @@ from holdfast.core.cluster import Finish, InstanceState, Join, WorkState, WorkVi
 from holdfast.core.events import Event
 from holdfast.core.requests import NotHeld
 from holdfast.stores.base import REMEMBER, Listener, micros
-from holdfast.stores.memory.lock import Lock
+from holdfast.stores.memory.lock import HeldBy, Lock
 
 SHARDS = 64
 
@@ -113,11 +113,12 @@ class EndedAttempt:
 class Shard:
     """Some of the keys, with a mutex of their own."""
 
-    __slots__ = ("ended", "history", "locks", "mutex", "unplaced", "waited_for")
+    __slots__ = ("ended", "held_by", "history", "locks", "mutex", "unplaced", "waited_for")
 
     def __init__(self) -> None:
         self.mutex = threading.Lock()
         self.locks: dict[str, Lock] = {}
+        self.held_by: HeldBy = {}  # so that nobody has to walk through all locks to know
         self.ended: dict[tuple[str, str], EndedAttempt] = {}
         self.history: dict[str, list[Event]] = {}
         self.unplaced: set[str] = set()  # keys with events that have no place in the feed yet
@@ -131,7 +132,7 @@ class Shard:
     def unseen_lock(self, key: str, token: int) -> Lock:
         """Return a key that is not there; its events go on after those that are remembered."""
         events = self.history.get(key)
-        return Lock(key, token, events[-1].number if events else 0)
+        return Lock(key, token, events[-1].number if events else 0, self.held_by)
 
     def find_ended(self, key: str, attempt: str, now: int) -> EndedAttempt | None:
         """Return how an attempt ended, if it is remembered to have ended."""

@@ -236,12 +236,11 @@ VALUES (:key, :token, :succeeded, :text, :until_at)
     ON DUPLICATE KEY UPDATE succeeded = :succeeded, text = :text, until_at = :until_at;
 
 -- name: is_waited_for
--- A row if an owner has anything that others wait for.
-(SELECT 1 FROM holdfast_locks FORCE INDEX (by_owner) WHERE owner = :owner AND waiters > 0 LIMIT 1)
- UNION ALL
-(SELECT 1 FROM holdfast_holds AS h FORCE INDEX (by_owner)
-  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = h.lock_key
-  WHERE h.owner = :owner AND l.waiters > 0 LIMIT 1);
+-- Whether an owner has anything that others wait for.
+SELECT EXISTS (SELECT 1 FROM holdfast_locks FORCE INDEX (by_owner) WHERE owner = :owner AND waiters > 0)
+    OR EXISTS (SELECT 1 FROM holdfast_holds AS h FORCE INDEX (by_owner)
+                STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = h.lock_key
+                WHERE h.owner = :owner AND l.waiters > 0);
 
 -- name: wanted_by
 SELECT DISTINCT t.lock_key

@@ -216,13 +216,13 @@ SELECT lock_key, attempt, :why::text, :reason::text, :until_at::bigint
    SET why = excluded.why, broken_by = NULL, reason = excluded.reason, until_at = excluded.until_at;
 
 -- name: is_waited_for
--- A row if an owner has anything that others wait for. Subqueries and no joins here and below: a join could be planned
+-- Whether an owner has anything that others wait for. Subqueries and no joins here and below: a join could be planned
 -- as a walk through all locks while they are few, and be kept.
-SELECT 1 FROM holdfast_locks WHERE owner = :owner AND coalesce(owner, '') <> '' AND waiters > 0
- UNION ALL
-SELECT 1 FROM holdfast_holds AS h
- WHERE h.owner = :owner AND (SELECT waiters FROM holdfast_locks AS l WHERE l.lock_key = h.lock_key) > 0
- LIMIT 1;
+SELECT EXISTS (
+    SELECT 1 FROM holdfast_locks WHERE owner = :owner AND coalesce(owner, '') <> '' AND waiters > 0
+     UNION ALL
+    SELECT 1 FROM holdfast_holds AS h
+     WHERE h.owner = :owner AND (SELECT waiters FROM holdfast_locks AS l WHERE l.lock_key = h.lock_key) > 0);
 
 -- name: wanted_by
 SELECT DISTINCT t.lock_key

@@ -270,13 +270,11 @@ DELETE FROM holdfast_history
 RETURNING 1;
 
 -- name: is_waited_for
--- A row if an owner has something that somebody waits for: only then may its own waiting close a circle.
-SELECT 1 FROM holdfast_locks INDEXED BY holdfast_locks_by_owner WHERE owner = :owner AND waiters > 0
- UNION ALL
-SELECT 1 FROM holdfast_holds AS h INDEXED BY holdfast_holds_by_owner
- CROSS JOIN holdfast_locks AS l ON l.lock_key = h.lock_key
- WHERE h.owner = :owner AND l.waiters > 0
- LIMIT 1;
+-- Whether an owner has something that somebody waits for: only then may its own waiting close a circle.
+SELECT EXISTS (SELECT 1 FROM holdfast_locks INDEXED BY holdfast_locks_by_owner WHERE owner = :owner AND waiters > 0)
+    OR EXISTS (SELECT 1 FROM holdfast_holds AS h INDEXED BY holdfast_holds_by_owner
+                CROSS JOIN holdfast_locks AS l ON l.lock_key = h.lock_key
+                WHERE h.owner = :owner AND l.waiters > 0);
 
 -- name: wanted_by
 SELECT DISTINCT t.lock_key

@@ -22,7 +22,7 @@ class WaitTables:
 
     def is_waited_for(self, owner: str, /) -> bool:
         """Tell whether *owner* holds anything that somebody waits for."""
-        return bool(self._fetch("is_waited_for", owner=owner))
+        return bool(self._fetch("is_waited_for", owner=owner)[0][0])
 
     def keys_wanted_by(self, owners: Iterable[str], /) -> Iterable[str]:
         """Return the keys that these owners have tickets for."""

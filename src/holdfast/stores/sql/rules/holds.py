@@ -6,6 +6,7 @@ The only hold of a lock, if it is on plain terms, is in the lock's own row; all 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from holdfast.core.data import data, replace
 from holdfast.core.family import PLAIN, Terms, dump, load_terms
@@ -101,7 +102,8 @@ class Holds:
             for hold in gone:
                 self._run.later("delete_hold", key=self._key, attempt=hold.attempt)
         for attempt, hold in wanted.items():
-            if hold != self._read.get(attempt):
+            read = self._read.get(attempt)
+            if hold is not read and hold != read:
                 self._write(hold)
         self._read = wanted
 
@@ -117,6 +119,7 @@ def is_plain(terms: Terms) -> bool:
     return terms is PLAIN or terms == PLAIN
 
 
+@lru_cache(256)
 def write_terms(terms: Terms) -> str | None:
     """Return terms as a table keeps them; None if they are plain."""
     return None if is_plain(terms) else dump(terms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 
 from holdfast.core.data import as_dict, data
 from holdfast.core.family import NO_NOTES, Notes, dump, known, load_notes
@@ -47,6 +48,7 @@ def write_notes(notes: Notes, shut_by: Gone | None) -> str | None:
     return json.dumps({**json.loads(dump(notes) or "{}"), "shut_by": as_dict(shut_by)})
 
 
+@lru_cache(64)  # they seldom change, and may be long
 def read_notes(text: str | None) -> tuple[Notes, Gone | None]:
     """Return what `write_notes` made of them."""
     if not text:

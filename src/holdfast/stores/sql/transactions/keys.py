@@ -12,13 +12,14 @@ from holdfast.stores.base import instant
 from holdfast.stores.sql.dialect import Dialect
 from holdfast.stores.sql.rules import decisions
 from holdfast.stores.sql.rules.circles import WaitTables, end_circles
+from holdfast.stores.sql.rules.deal import PendingAnswer
 from holdfast.stores.sql.rules.decisions import Acquired
 from holdfast.stores.sql.rules.holds import is_plain
 from holdfast.stores.sql.rules.lock import LockRow
 from holdfast.stores.sql.transactions.session import RowLocked
 from holdfast.stores.sql.transactions.transactor import Transactor
 
-MOST_CONTENDED = 1000
+MOST_CONTENDED = MOST_NOT_PLAIN = 1000
 
 
 class KeyRequests:
@@ -31,6 +32,7 @@ class KeyRequests:
         self._is_fast = transactor.level != "all"  # otherwise everything goes into the history as well
         self._expect = dialect.signals.expect
         self._contended: dict[str, str] = {}  # key → the attempt of ours that was queued there last
+        self._not_plain: set[str] = set()  # keys that we were asked for on other terms last
         self.answers: dict[type, Callable[[Any], Any]] = {
             r.Acquire: self._acquire,
             r.Release: self._release,
@@ -42,7 +44,7 @@ class KeyRequests:
 
     def at_once(self, request: r.Request[Any], fast: Any) -> Any | None:
         """Have *fast* answer a request by the statement that would be tried first; None: nothing was done."""
-        if not self._is_fast:
+        if not self._is_fast or getattr(request, "key", None) in self._not_plain:
             return None
         if type(request) is r.Acquire and is_plain(request.terms):
             may_be_had = self._contended.get(request.key, request.attempt) == request.attempt
@@ -53,15 +55,16 @@ class KeyRequests:
 
     def is_likely_fast(self, request: r.Request[Any]) -> bool:
         """Tell whether *request* most likely takes a free lock, or releases one that nobody waits for."""
-        if type(request) is r.Acquire:
-            return self._is_fast and request.key not in self._contended and is_plain(request.terms)
-        if type(request) is r.Release:
-            return self._is_fast and request.key not in self._contended and not request.retire
-        return False
+        if not self._is_fast or not isinstance(request, r.Acquire | r.Release):
+            return False
+        if request.key in self._contended or request.key in self._not_plain:
+            return False
+        return is_plain(request.terms) if isinstance(request, r.Acquire) else not request.retire
 
     def _acquire(self, request: r.Acquire) -> Acquired:
         key, attempt = request.key, request.attempt
         plain = is_plain(request.terms)
+        self._expect_terms(key, plain)
         is_fast = plain and self._is_fast
         may_close_a_circle = True
         try:
@@ -79,7 +82,7 @@ class KeyRequests:
             if is_fast and request.wait and (queued := self._dialect.queue(request)):
                 answer, may_close_a_circle = queued
             else:
-                answer = self._decide(decisions.acquire, request, create=True, lazily=_is_queued)
+                answer, may_close_a_circle = self._decide(_acquire, request, create=True, lazily=_is_queued)
         except RowLocked:
             # A caller's open transaction is about to take or free the lock. Whoever waits asks again soon.
             answer = self._dialect.put_off(request)
@@ -112,9 +115,18 @@ class KeyRequests:
             self._contended.clear()
         self._contended[key] = attempt
 
+    def _expect_terms(self, key: str, plain: bool) -> None:
+        """Remember on what terms a key is asked for: only leases on plain ones are released on fast paths."""
+        if plain:
+            self._not_plain.discard(key)
+        elif key not in self._not_plain:
+            if len(self._not_plain) >= MOST_NOT_PLAIN:
+                self._not_plain.clear()
+            self._not_plain.add(key)
+
     def _release(self, request: r.Release) -> r.Released | r.NotHeld | r.Refused:
         answer: r.Released | r.NotHeld | r.Refused | None = None
-        if self._is_fast and not request.retire:
+        if self._is_fast and not request.retire and request.key not in self._not_plain:
             answer = self._release_fast(request)
         if answer is None:
             # But for outcomes: nobody may have been told of one that is not there after a crash.
@@ -143,5 +155,13 @@ class KeyRequests:
         return self._on_key(key, attempt, now, lambda lock: rule(lock, request), **how)
 
 
-def _is_queued(answer: Acquired) -> bool:
-    return isinstance(answer, r.Queued)
+def _acquire(lock: LockRow, request: r.Acquire) -> tuple[Acquired, bool] | PendingAnswer:
+    """Decide; whether a ticket may have closed a circle is read with the commit, when others can see it."""
+    answer = decisions.acquire(lock, request)
+    if not isinstance(answer, r.Queued):
+        return answer, False
+    return PendingAnswer(("is_waited_for", {"owner": request.owner}), lambda rows: (answer, bool(rows[0][0])))
+
+
+def _is_queued(answer: tuple[Acquired, bool] | PendingAnswer) -> bool:
+    return isinstance(answer, PendingAnswer)
