@@ -484,8 +484,8 @@ DATABASE_MUTANTS = (
         "mysql: a block that was interrupted is called not done",
         "P6",
         MYSQL_SESSION,
-        (("            if statement.begins:  # and maybe", "            if False:  # and maybe"),),
-        MYSQL_BLOCKS.format("a_block_that_is_interrupted_may_have_committed"),
+        (("            if statement.begins and statement.is_block:", "            if False:"),),
+        MYSQL_BLOCKS.format("what_is_interrupted_may_have_committed"),
     ),
     Mutant(
         "mysql: who is granted a lock outside of its row is not told",

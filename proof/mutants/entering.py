@@ -216,8 +216,8 @@ ENTERING_MUTANTS = (
         SQL,
         (
             (
-                "UPDATE holdfast_locks SET expires_at = :end, claimed = 1\n WHERE lock_key = :key AND attempt",
-                "UPDATE holdfast_locks SET expires_at = :end\n WHERE lock_key = :key AND attempt",
+                "UPDATE holdfast_locks SET expires_at = :end, claimed = 1\n WHERE lock_key = :key AND",
+                "UPDATE holdfast_locks SET expires_at = :end\n WHERE lock_key = :key AND",
             ),
         ),
         f"{SQLITE_SUITE}::test_the_first_renewal_lasts_the_full_ttl",

@@ -16,6 +16,20 @@ ANSWERING = "tests/conformance/test_sqlite_at_once.py::test_{}"
 
 SQLITE_MUTANTS = (
     Mutant(
+        "sqlite: who is concerned is told of what was undone as a whole",
+        "Entering by the hand-over, P1",
+        SESSIONS,
+        (("            del afterwards[before:]\n", ""),),
+        "tests/conformance/test_sqlite_hand_over.py::test_what_is_undone_as_a_whole_is_told_to_nobody[sweep]",
+    ),
+    Mutant(
+        "sqlite: what is answered at once lets no other task in",
+        "Invariants of the client",
+        "client/aio/engine.py",
+        (("                await asyncio.sleep(0)\n", "                pass\n"),),
+        ANSWERING.format("other_tasks_have_their_turn_among_what_is_answered_at_once"),
+    ),
+    Mutant(
         "sqlite: who joins fast does not see that the lease is over",
         "Queue and hand-over, P8",
         SQL,

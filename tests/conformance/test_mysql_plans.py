@@ -27,7 +27,7 @@ OWN = {
     "hang_up",
 }
 OWN |= {"delete_signals", "signal_granted"}
-POSTGRES_OWN = {"notify", "notify_winner", "notify_watchers", "expect_events"}
+POSTGRES_OWN = {"notify", "notify_winner", "notify_watchers", "expect_events", "acquire_many", "release_many"}
 # In callers' transactions: what it takes there to unlock a row, and to see where a lock belongs.
 POSTGRES_OWN |= {"fence_alive", "notify_within", "mark", "back_to_mark", "forget_mark", "is_outermost"}
 # The fast way of a claim, which is another one on each.

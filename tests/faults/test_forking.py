@@ -257,7 +257,9 @@ def test_forking_while_a_thread_waits_and_another_holds(house: House) -> None:
     parent = house.worker()
     parent.do(FORK)
     parent.acquire(ttl=60)
-    parent.do("waiter = threading.Thread(target=lambda: locks.acquire('nightly', ttl=60)); waiter.start()")
+    parent.do("got = []")
+    waits = "lambda: got.append(locks.acquire('nightly', ttl=60))"  # kept: what nobody has is given back
+    parent.do(f"waiter = threading.Thread(target={waits}); waiter.start()")
     house.until_waiting(1)
     assert (
         parent.do(

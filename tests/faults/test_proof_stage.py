@@ -152,7 +152,9 @@ def test_a_hand_over_is_in_the_audit_with_its_ticket_and_its_claim(
     stage: Stage, locks: Holdfast, served: Holdfast, thread: ThreadPoolExecutor
 ) -> None:
     first = locks.acquire("plain:1", owner="first", ttl=30)
-    waiting = thread.submit(lambda: served.acquire("plain:1", owner="second", ttl=30, timeout=PATIENCE))
+    # Not to be renewed: so it claims, and does not enter by the hand-over.
+    options = {"ttl": 30, "timeout": PATIENCE, "renew": False}
+    waiting = thread.submit(lambda: served.acquire("plain:1", owner="second", **options))
     eventually(lambda: changes(stage, "plain:1", "ticket"))
     first.release()
     second = waiting.result(PATIENCE)

@@ -63,9 +63,8 @@ class Notifications(SignalThread):
 
     def expect(self, lasts: float, *, begins: bool = True) -> None:
         """Listen for a while, from now on."""
-        until = time.monotonic() + max(lasts, LINGER)
-        with self._mutex:  # of two who say so at once, the later time counts
-            self._wanted_until = max(self._wanted_until, until)
+        # Of two who say so at once the shorter wish may count: until the next heartbeat, which comes sooner.
+        self._wanted_until = max(self._wanted_until, time.monotonic() + max(lasts, LINGER))
         if not self._ready.is_set() and (ready := self._have_thread()) and begins:
             ready.wait(START)
 
