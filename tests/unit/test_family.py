@@ -123,3 +123,18 @@ def test_a_failure_says_whose_it_was():
 
 def test_a_link_says_who_waits_for_what():
     assert str(Link("ann", "k1", "alpha", 101)) == "ann (host alpha, pid 101) waits for 'k1'"
+
+
+@pytest.mark.parametrize(
+    ("terms", "enters"),
+    [
+        (Terms(), True),
+        (Terms(mode="shared"), True),
+        (Terms(mode="permits", permits=3, take=2), True),
+        (Terms(operation=True), False),
+        (Terms(delay=1.0), False),
+        (Terms(at_least=1.0), False),
+    ],
+)
+def test_a_hand_over_is_entered_where_it_does_not_count_who_began(terms, enters):
+    assert terms.enters is enters

@@ -188,3 +188,8 @@ def test_text_of_several_lines_has_no_nul():
     for wrong in ("a\0b", "\ud800"):
         with pytest.raises(SettingsError, match="UTF-8"):
             shape.read(wrong, "text")
+
+
+@pytest.mark.parametrize("body", [b'{"a": 1}', b' {"a": 1}', b'{"a": 1}\n', b'\t{"a":1} '])
+def test_json_may_have_spaces_around_it(body):
+    assert read_json(body) == {"a": 1}

@@ -613,3 +613,15 @@ def test_an_error_that_nobody_else_knows_is_told_as_the_one_it_is_a_kind_of():
     problem = wire.error_to_json(Mine("x"))
     assert (problem["error"], problem["status"]) == ("StoreUnavailable", 503)
     assert problem["title"] == wire.error_to_json(errors.StoreUnavailable("x"))["title"]
+
+
+@pytest.mark.parametrize(
+    "said", [{}, {"mode": "exclusive"}, {"mode": "shared"}, {"permits": 4, "take": 2, "mode": "permits"}]
+)
+def test_terms_are_made_of_their_members_or_the_usual_ones(said):
+    route = next(route for route in ROUTES if route.name == "acquire")
+    given = route.body.read({"ttl": 10.0, "attempt": "a-1", "owner": "ann", **said})
+    request = route.make("nightly", given, client=r.Client("i-1", "alpha", 1))
+    expected = Terms(**said)
+    assert request.terms == replace(expected, mode=said.get("mode"))
+    assert route.make("nightly", given, client=request.client) == request
