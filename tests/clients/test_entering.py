@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncHoldfast, Holdfast, HoldfastError, Settings
+from holdfast.cli.leased_command import timing_of
 from holdfast.client.keeper_thread import AWAKE
 from holdfast.clock import boot_time
+from holdfast.core.data import replace
 from holdfast.core.plans import Handed
 from holdfast.core.requests import Acquire, Release
 from tests.clients.support import PATIENCE, Spy, Stage, eventually
@@ -113,6 +115,18 @@ def test_who_could_not_claim_it_in_the_background_claims_at_once(stage: Stage, o
     assert won.requests == 2
     assert won.is_claimed()
     won.release()
+
+
+def test_who_is_set_to_claims_at_once(stage: Stage) -> None:
+    """`holdfast run` is: it stops its command a grace before the lease ends."""
+    won = Won(stage, replace(SLOW, enters=False))
+    assert won.requests == 2
+    assert won.lease.remaining > CLAIM
+    won.release()
+
+
+def test_commands_run_under_leases_that_were_claimed() -> None:
+    assert not timing_of(30.0, None, None, "at-most").settings.enters
 
 
 @pytest.mark.parametrize("options", [{"mode": "shared"}, {"permits": 2}], ids=["shared", "permits"])

@@ -153,7 +153,7 @@ def test_one_that_is_locked_does_not_keep_the_others(postgres_locks: str) -> Non
         lease = locks.acquire("other")
         del lease
         eventually(lambda: is_free(locks, "other"))
-        assert [request.key for request in locks._engine.keeper.pursued()] == ["locked"]
+        eventually(lambda: [request.key for request in locks._engine.keeper.pursued()] == ["locked"])
         theirs.commit()
         eventually(lambda: not locks._engine.keeper.pursued())
         assert is_free(locks, "locked")

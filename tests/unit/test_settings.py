@@ -61,6 +61,7 @@ def test_durations_are_kept_in_seconds():
         ({"limit": True}, "limit"),
         ({"limit": 2.5}, "limit"),
         ({"sweep_every": 0}, "sweep_every"),
+        ({"enters": 1}, "enters is 1"),
         ({"max_hold": 0}, "max_hold"),
         ({"backoff": 0.5}, "backoff"),
         ({"history": "some"}, "history"),

@@ -60,9 +60,12 @@ class Timing:
 
     @property
     def settings(self) -> Settings:
-        """Renew after half of the time that is left before the command would have to be stopped."""
+        """Renew after half of the time that is left before the command would have to be stopped.
+
+        A lease that is entered by its hand-over is shorter at first than the grace may be.
+        """
         usable = self.ttl - self.grace - Settings().margin_for(self.ttl)
-        return Settings(ttl=self.ttl, renew_at=usable / self.ttl / 2)
+        return Settings(ttl=self.ttl, renew_at=usable / self.ttl / 2, enters=False)
 
 
 def timing_of(ttl: float, grace: float | None, longest: float | None, option: str) -> Timing:

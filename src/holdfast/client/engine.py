@@ -182,7 +182,7 @@ class Engine:
             clock=boot_time,
             roll=random.random,
             retire=self.store.traits.repeats,
-            enters=wish.renew,
+            enters=wish.renew and self.settings.enters,
         )
         return plan if wish.unless is None else plans.unless(wish.unless, plan)
 

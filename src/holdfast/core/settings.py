@@ -48,6 +48,9 @@ class Settings:
     release_timeout: float = 5.0  # how long to go on trying to release when the store fails
     backoff: Backoff = Backoff()
     wait_for_store: float = 0.0  # how long to wait, when the client is opened, for a store that is not ready
+    enters: bool = (
+        True  # by a hand-over, whose lease is short at first; if not, it is claimed for its ttl first
+    )
 
     def __post_init__(self) -> None:
         for name, kind in Settings.__annotations__.items():
@@ -71,6 +74,8 @@ class Settings:
             raise SettingsError("sweep_every is 0; use None to switch sweeping off")
         if self.history not in HISTORY_LEVELS:
             raise SettingsError(f"history is {self.history!r}; it must be one of {HISTORY_LEVELS}")
+        if not isinstance(self.enters, bool):
+            raise SettingsError(f"enters is {self.enters!r}; it must be True or False")
         self.check_ttl(self.ttl)
 
     def margin_for(self, ttl: float) -> float:
