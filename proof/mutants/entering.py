@@ -124,7 +124,7 @@ ENTERING_MUTANTS = (
         "a client whose lease is not renewed enters",
         ENTERING,
         ENGINE,
-        (("            enters=wish.renew,\n", "            enters=True,\n"),),
+        (("            enters=wish.renew and self.settings.enters,\n", "            enters=True,\n"),),
         CLIENT_TESTS.format(
             "who_could_not_claim_it_in_the_background_claims_at_once[sync-memory-not renewed]"
         ),
