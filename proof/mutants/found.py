@@ -267,8 +267,8 @@ FOUND_MUTANTS_ON_SERVERS = (
         "stores/sql/store.py",
         (
             (
-                "_look(self.sessions.reader, request))",
-                "self.sessions.execute(lambda each: _look(self.sessions.reader, each), request))",
+                "self._look(self.sessions.reader, request))",
+                "self.sessions.execute(lambda each: self._look(self.sessions.reader, each), request))",
             ),
         ),
         "tests/clients/test_sqlite_trouble.py::test_reading_takes_no_turn_at_the_connection_that_writes",

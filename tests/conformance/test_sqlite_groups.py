@@ -23,7 +23,7 @@ CREATE TRIGGER refuses BEFORE INSERT ON holdfast_locks WHEN NEW.lock_key GLOB 'b
 BEGIN SELECT RAISE({}, 'not this one'); END
 """
 REFUSES_TICKETS = """
-CREATE TRIGGER refuses BEFORE UPDATE ON holdfast_locks WHEN NEW.waiters = 1 AND NEW.lock_key GLOB 'bad*'
+CREATE TRIGGER refuses BEFORE INSERT ON holdfast_tickets WHEN NEW.lock_key GLOB 'bad*'
 BEGIN SELECT RAISE({}, 'not this one'); END
 """
 # What is missing is noticed when it is committed.
@@ -110,7 +110,7 @@ def test_a_request_that_fails_fails_alone(store: SQLiteStore, change, terms: Ter
 
 
 def test_of_a_request_that_fails_nothing_is_left(store: SQLiteStore, change) -> None:
-    """Its ticket was written before its lock was refused; and the ticket of the one before stays."""
+    """Its lock was written before its ticket was refused; and the ticket of the one before stays."""
     store.execute_many([wants("bad"), wants("k1")])
     change(REFUSES_TICKETS.format("ABORT"))
     kept, bad = store.execute_many([wants("k1", "b-1", wait=True), wants("bad", "b-1", wait=True)])

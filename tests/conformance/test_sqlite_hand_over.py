@@ -273,9 +273,11 @@ def test_the_winner_is_told_after_the_commit(houses: list[House]) -> None:
     [Sweep(now=111.0), Renew(tickets=(RefreshTicket(KEY, "b-1", 15.0),), now=111.0)],
     ids=["sweep", "renew"],
 )
-def test_what_is_undone_as_a_whole_is_told_to_nobody(tmp_path: Path, request_: Request[Any], monkeypatch):
+def test_what_is_undone_as_a_whole_is_told_to_nobody(
+    houses: list[House], request_: Request[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """P1: its winner would enter by a token that was never granted."""
-    house = House(tmp_path / "locks.db", "notable")
+    house = houses[0]
     house.take("a-1", 100.0)
     house.take("b-1", 101.0, patience=60.0)
     before = house.state()
