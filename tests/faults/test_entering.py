@@ -92,14 +92,24 @@ def test_a_break_is_noticed_by_who_has_entered(house: House) -> None:
     eventually(lambda: not winner.do("_ = lease.held"))
 
 
+def stopped_before_it_claims(house: House) -> Worker:
+    """Return a winner that has entered and is stopped, before its keeper has claimed the lease.
+
+    On a busy machine the keeper may be faster than we are. Then it is tried with other processes.
+    """
+    for _ in range(5):
+        winner = won(house, SHORT)
+        winner.stop()
+        if not (holder := house.look().holder) or not holder.claimed:
+            return winner
+        winner.kill()
+        assert house.locks.break_lock("nightly", reason="once more")
+    raise AssertionError("its keeper was always faster")
+
+
 def test_a_winner_that_is_killed_when_it_has_entered_costs_the_claim_window(house: House) -> None:
-    winner = won(house, SHORT)
-    winner.stop()  # so that its keeper does nothing between our look and its end
-    holder = house.look().holder
-    assert holder is not None
+    winner = stopped_before_it_claims(house)
     winner.kill()
-    if holder.claimed:  # the machine was so busy that its keeper was faster than we are
-        return
     next_one = house.worker(settings=SHORT)
     began = time.monotonic()
     assert next_one.acquire(ttl=TTL)
