@@ -25,6 +25,7 @@ from holdfast.core.requests import (
     Released,
     Renew,
     Request,
+    Resize,
     Signal,
     Sweep,
     Withdraw,
@@ -294,3 +295,132 @@ def test_what_is_undone_as_a_whole_is_told_to_nobody(
     monkeypatch.undo()
     house.ask(request_)
     assert [signal.attempt for signal in house.heard] == ["b-1"]
+
+
+# Semaphores.
+
+
+def semaphore(*holders: dict[str, Any], waiters: tuple[dict[str, Any], ...] = ()) -> Play:
+    """Some have permits, of two that there are, and some wait."""
+
+    def play(house: House) -> None:
+        for number, options in enumerate(holders, 1):
+            house.take(f"a-{number}", 100.0, **{"terms": permits(2), "ttl": 10.0 + number} | options)
+        for number, options in enumerate(waiters, 1):
+            house.take(f"w-{number}", 100.0, **{"terms": permits(2)} | options)
+
+    return play
+
+
+FULL: tuple[dict[str, Any], ...] = ({}, {})
+ONE: dict[str, Any] = {}
+
+
+def withdrawn_from_it(house: House) -> None:
+    semaphore(*FULL, waiters=(ONE,))(house)
+    house.ask(Withdraw(KEY, "b-1", now=100.0))
+
+
+def queued_there(house: House) -> None:
+    semaphore(*FULL, waiters=(ONE,))(house)
+    house.take("b-1", 100.0, terms=permits(2))
+
+
+def one_has_left(house: House) -> None:
+    semaphore(*FULL, waiters=(ONE,))(house)
+    house.ask(Withdraw(KEY, "w-1", now=100.0))
+
+
+def resized(there_are: int) -> Play:
+    def play(house: House) -> None:
+        semaphore(*FULL, waiters=(ONE, ONE))(house)
+        house.ask(Resize(KEY, there_are, "ann", now=100.0))
+
+    return play
+
+
+def wanted_elsewhere(house: House) -> None:
+    semaphore(*FULL, waiters=(ONE,))(house)
+    house.ask(Acquire("other", "o-1", "b-1", 60.0, CLIENT, now=100.0, wait=True))
+    house.ask(Acquire("other", "o-2", "a-1", 60.0, CLIENT, now=100.0, wait=True))
+
+
+SEMAPHORES: dict[str, Play] = {
+    "full": semaphore(*FULL, waiters=(ONE,)),
+    "two wait": semaphore(*FULL, waiters=(ONE, ONE)),
+    "for a client elsewhere": semaphore(*FULL, waiters=({"client": OTHER_CLIENT}, {"client": OTHER_CLIENT})),
+    "held by the same owner": semaphore({"owner": "b-1"}, {}, waiters=(ONE,)),
+    "nobody waits": semaphore(*FULL),
+    "one has left": one_has_left,
+    "not full": semaphore({}),
+    "the first has expired": semaphore({"ttl": 0.5}, {}, waiters=(ONE, ONE)),
+    "the last has expired": semaphore({}, {"ttl": 0.5}, waiters=(ONE, ONE)),
+    "the head is dead": semaphore(*FULL, waiters=({"patience": 0.5}, ONE)),
+    "the second is dead": semaphore(*FULL, waiters=(ONE, {"patience": 0.5}, ONE)),
+    "the head wants two": semaphore(*FULL, waiters=({"terms": permits(2, take=2)}, ONE)),
+    "the second wants two": semaphore(*FULL, waiters=(ONE, {"terms": permits(2, take=2)})),
+    "both are with one": semaphore({"terms": permits(2, take=2)}, waiters=(ONE, ONE)),
+    "the head wants all": semaphore(*FULL, waiters=({"terms": Terms()}, ONE)),
+    "the second has long to claim": semaphore(*FULL, waiters=(ONE, {"claim": 14.0})),
+    "the second has little to claim": semaphore(*FULL, waiters=(ONE, {"claim": 0.5})),
+    "the winner has little to claim": semaphore(*FULL, waiters=({"claim": 0.5}, ONE)),
+    "one stays taken for a while": semaphore(
+        {"terms": Terms(mode="permits", permits=2, at_least=9.0)}, {}, waiters=(ONE,)
+    ),
+    "of one permit": semaphore({"terms": permits(1)}, waiters=({"terms": permits(1)},)),
+    "withdrawn": withdrawn_from_it,
+    "queued": queued_there,
+    "more than before": resized(3),
+    "fewer than before": resized(1),
+    "wanted elsewhere": wanted_elsewhere,
+}
+ASKED = {
+    "one": permits(2),
+    "two": permits(2, take=2),
+    "three": permits(2, take=3),
+    "of three": permits(3),
+    "of however many": Terms(mode="permits"),
+    "for long": Terms(mode="permits", permits=2, at_least=9.0),
+    "all": Terms(),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("situation", SEMAPHORES)
+def test_joining_a_semaphore_does_what_the_rules_do(houses: list[House], situation: str, asked: str) -> None:
+    fast, ruled = houses
+    for house in houses:
+        SEMAPHORES[situation](house)
+    assert fast.take("b-1", 101.0, terms=ASKED[asked]) == ruled.take("b-1", 101.0, terms=ASKED[asked])
+    assert fast.state() == ruled.state()
+    # And when it is asked once more, by an attempt that is there already.
+    assert fast.take("w-1", 101.5, terms=ASKED[asked]) == ruled.take("w-1", 101.5, terms=ASKED[asked])
+    assert fast.state() == ruled.state()
+
+
+@pytest.mark.parametrize("options", [{}, {"retire": True}, {"token": 7}, {"outcome": Outcome(True, "1")}])
+@pytest.mark.parametrize("releases", ["a-1", "a-2"])
+@pytest.mark.parametrize("situation", SEMAPHORES)
+def test_releasing_a_permit_does_what_the_rules_do(
+    houses: list[House], situation: str, releases: str, options: dict[str, Any]
+) -> None:
+    answers = []
+    for house in houses:
+        SEMAPHORES[situation](house)
+        tokens = dict(house.read("holdfast_holds", "attempt, token"))
+        answers.append(house.release(releases, 101.0, **{"token": tokens.get(releases, 7)} | options))
+    assert answers[0] == answers[1]
+    assert houses[0].state() == houses[1].state()
+
+
+def test_a_join_and_a_hand_over_of_a_semaphore_are_few_statements_each(houses: list[House]) -> None:
+    house = houses[0]
+    semaphore(*FULL, waiters=(ONE,))(house)
+    house.listen_in()
+    assert isinstance(house.take("b-1", 100.0, terms=permits(2)), Queued)
+    assert [text.split()[0] for text in house.said] == ["BEGIN", "UPDATE", "INSERT", "SELECT", "COMMIT"]
+    house.said.clear()
+    assert house.release("a-1", 100.5, token=100_000_000) == Released(0, "w-1")
+    assert [text.split()[0] for text in house.said] == (
+        ["BEGIN", "SELECT", "INSERT", "DELETE", "INSERT", "DELETE", "UPDATE", "COMMIT"]
+    )

@@ -15,7 +15,8 @@ from holdfast import errors
 from holdfast.core import requests as r
 from holdfast.core.cluster import Claim, Claimed, Offer
 from holdfast.core.events import HistoryLevel
-from holdfast.stores.base import instant, micros
+from holdfast.core.family import Notes, Terms, dump
+from holdfast.stores.base import instant, micros, place_of
 from holdfast.stores.signals import Signals
 from holdfast.stores.sql.callers import rehearsal
 from holdfast.stores.sql.callers.connections import Caller
@@ -24,13 +25,27 @@ from holdfast.stores.sql.rules import decisions
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.rules.lock import LockRow
 from holdfast.stores.sql.rules.renewals import Changes
-from holdfast.stores.sql.rules.runner import Deals, json_lists
+from holdfast.stores.sql.rules.runner import Deals, Post, json_lists
 from holdfast.stores.sql.transactions.session import RowLocked
 from holdfast.stores.sql.transactions.sessions import Sessions
 
 S = TypeVar("S", bound=Sessions)
 
 BATCH = 1000  # leases or tickets in one statement: it locks them all until it is done
+
+
+def joining(request: r.Acquire) -> dict[str, Any]:
+    """Return what the statements of `Dialect.join_full` are given: also what the notes and the ticket say."""
+    terms = request.terms
+    notes = dump(Notes(mode=terms.mode, permits=terms.permits))
+    named = {"key": request.key, "attempt": request.attempt, "owner": request.owner, "notes": notes}
+    times = {"claim": micros(request.claim), "patience": micros(request.patience), "terms": dump(terms)}
+    return {**named, **times, "now": instant(request.now), **place_of(request.client)}
+
+
+def may_join_full(terms: Terms) -> bool:
+    """Tell whether terms are such that whoever asks can do no more than wait, if no permit is left."""
+    return terms.mode == "permits" and terms.enters and 0 < terms.take <= terms.permits
 
 
 def asked(request: r.Acquire) -> dict[str, Any]:
@@ -91,6 +106,28 @@ class Dialect(ABC, Generic[S]):
     def hand_over(self, request: r.Release) -> r.Released | None:
         """Release to the next."""
         return None
+
+    def join_full(self, request: r.Acquire) -> tuple[r.Queued, bool] | None:
+        """Join the queue of a semaphore that has no permit left, as `queue` does that of a plain lock."""
+        return None
+
+    def pass_permit(self, request: r.Release) -> r.Released | None:
+        """Release one of a semaphore's permits to the next, who waits for one as well."""
+        return None
+
+    def _passed(self, key: str, winners: list[Row]) -> tuple[r.Released | None, Post]:
+        """Answer by what `pass_permit` did, and tell whoever is a client of ours; all who are to be told.
+
+        With the winner comes when the first of all holds ends, and who is head of the queue now, if anybody.
+        """
+        for owner, instance, attempt, token, now, lasts, end, head, its_attempt, its_claim in winners:
+            granted = r.Signal("granted", key, attempt, lasts / 1e6, token=token, at=now / 1e6)
+            told = [r.addressed(instance, granted)]
+            if head is not None and end - now < its_claim:  # see `settlement.tell_head`
+                told.append(r.addressed(head, r.Signal("head", key, its_attempt, (end - now) / 1e6)))
+            self.sessions.tell(told)
+            return r.Released(0, owner), told
+        return None, []
 
     def _handed(self, key: str, winners: list[Row]) -> r.Released | None:
         """Answer by what a hand-over returned; if the winner is a client of ours, tell it.

@@ -11,11 +11,11 @@ from holdfast import errors
 from holdfast.core import requests as r
 from holdfast.core.cluster import Claim, Claimed
 from holdfast.core.events import HistoryLevel
-from holdfast.stores.base import instant, micros, place_of
+from holdfast.stores.base import REMEMBER, instant, micros, place_of
 from holdfast.stores.sql.callers import rehearsal
 from holdfast.stores.sql.callers.connections import Caller
 from holdfast.stores.sql.callers.rehearsal import Foreseen
-from holdfast.stores.sql.dialect import Dialect, asked
+from holdfast.stores.sql.dialect import Dialect, asked, joining
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.rules.renewals import Changes
 from holdfast.stores.sql.rules.runner import Deals, Fetch
@@ -85,6 +85,48 @@ class SQLiteDialect(Dialect[FileSessions]):
             return []
 
         return self._handed(key, self.sessions.transact(hand_over))
+
+    def join_full(self, request: r.Acquire) -> tuple[r.Queued, bool] | None:
+        """Join the queue of a semaphore by three statements."""
+        asking = joining(request)
+
+        def join(run: Transaction) -> tuple[r.Queued, bool] | None:
+            for row in run("join_full", **asking):
+                now, number, waiters, owner, host, pid, token, granted_at, claimed, end = row
+                run("queue", number=number, queued_at=now, expires_at=now + asking["patience"], **asking)
+                ((is_waited_for,),) = run("is_waited_for", owner=request.owner)
+                holder = r.Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
+                return r.Queued(waiters, holder, (end - now) / 1e6, now / 1e6), bool(is_waited_for)
+            return None
+
+        return self.sessions.transact(join)
+
+    def pass_permit(self, request: r.Release) -> r.Released | None:
+        """Release a permit to the next by a few statements."""
+        key, ours = request.key, request.attempt
+
+        def pass_on(run: Transaction) -> list[Row]:
+            named = {"key": key, "attempt": ours, "token": request.token, "now": instant(request.now)}
+            for now, token, terms, number, claim, attempt, owner, instance, host, pid, *head in run(
+                "next_permit", **named
+            ):
+                ended = {
+                    "why": "released",
+                    "by": None,
+                    "reason": None,
+                    "until_at": now + REMEMBER["released"],
+                }
+                run("write_ended", key=key, attempt=ours, **ended)
+                run("delete_hold", key=key, attempt=ours)
+                lease = {"attempt": attempt, "owner": owner, "token": token, "terms": terms, "claimed": 0}
+                place = {"instance": instance, "host": host, "pid": pid}
+                run("write_hold", key=key, expires_at=now + claim, granted_at=now, **lease, **place)
+                run("delete_ticket", key=key, number=number)
+                ((end,),) = run("pass_permit", key=key, token=token)
+                return [(owner, instance, attempt, token, now, claim, end, *head)]
+            return []
+
+        return self._passed(key, self.sessions.transact(pass_on))[0]
 
     def claim(self, request: Claim) -> tuple[Claimed, list[str]] | None:
         """Claim by few statements."""

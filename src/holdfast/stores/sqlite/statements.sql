@@ -8,6 +8,7 @@
 -- to write fails at once when somebody wrote meanwhile, whatever the busy timeout.
 --
 -- :clock = coalesce(:now, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER))
+-- :full_notes = '{"mode":"permits","permits":' || l.holds || '}'
 -- :by_instance = INDEXED BY holdfast_work_by_instance
 -- :by_state = INDEXED BY holdfast_instances_by_state
 -- :by_feed = INDEXED BY holdfast_history_by_feed
@@ -91,6 +92,53 @@ UPDATE holdfast_locks
    SET token = :token, owner = :owner, attempt = :attempt, claimed = 0, last_attempt = attempt, granted_at = :now,
        expires_at = :now + :claim, instance = :instance, host = :host, pid = :pid, waiters = waiters - 1
  WHERE lock_key = :key;
+
+-- name: join_full
+-- The fast path of joining the queue of a semaphore, before the ticket is written in the same transaction: a row with its
+-- number and the lease that was granted first. Only where there is nothing to settle: there are as many holds as permits,
+-- so nobody fits, whatever they take; none of them has ended, the head of the queue is alive, and the notes say nothing
+-- else. No row: the slow path.
+UPDATE holdfast_locks AS l
+   SET waiters = waiters + 1, next_ticket = next_ticket + 1
+ WHERE lock_key = :key AND notes = :notes AND notes = :full_notes AND last_attempt IS NOT :attempt
+   AND (SELECT min(expires_at) FROM holdfast_holds WHERE lock_key = :key) > :clock
+   AND NOT EXISTS (SELECT 1 FROM holdfast_holds WHERE lock_key = :key AND attempt = :attempt)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_ended WHERE lock_key = :key AND attempt = :attempt AND until_at > :clock)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_tickets WHERE lock_key = :key AND attempt = :attempt)
+   AND coalesce((SELECT expires_at FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 1) > :clock, 1)
+RETURNING :clock, next_ticket - 1, waiters, owner, host, pid,
+          (SELECT min(token) FROM holdfast_holds WHERE lock_key = :key), granted_at, claimed,
+          (SELECT min(expires_at) FROM holdfast_holds WHERE lock_key = :key);
+
+-- name: next_permit
+-- The fast path of releasing one of several permits with somebody waiting, to its end: the ticket that is handed it, and
+-- who is head then. Only where there is nothing else to settle: each permit is held by itself, so that exactly one is
+-- free then; no hold has ended; the head of the queue wants one, and both heads are alive. No row: the slow path.
+SELECT t.now, max(l.token + 1, t.now), one.terms, one.number, one.claim, one.attempt, one.owner, one.instance, one.host, one.pid,
+       two.instance, two.attempt, two.claim
+  FROM (SELECT :clock AS now) AS t
+ CROSS JOIN holdfast_locks AS l
+ CROSS JOIN holdfast_holds AS ours ON ours.lock_key = :key AND ours.attempt = :attempt AND ours.token = :token
+ CROSS JOIN holdfast_tickets AS one ON one.lock_key = :key
+        AND one.number = (SELECT number FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 1)
+  LEFT JOIN holdfast_tickets AS two ON two.lock_key = :key
+        AND two.number = (SELECT number FROM holdfast_tickets
+                           WHERE lock_key = :key AND number > one.number ORDER BY number LIMIT 1)
+ WHERE l.lock_key = :key AND l.holds > 1 AND l.notes = :full_notes
+   AND NOT EXISTS (SELECT 1 FROM holdfast_holds AS h
+                    WHERE h.lock_key = :key AND (h.terms IS NOT l.notes OR h.expires_at <= t.now))
+   AND one.terms = l.notes AND one.expires_at > t.now AND coalesce(two.expires_at > t.now, 1);
+
+-- name: pass_permit
+-- Brings the lock's row up to its holds, of which one was replaced: a row with when the first of them ends.
+UPDATE holdfast_locks
+   SET token = :token, waiters = waiters - 1,
+       (owner, granted_at, instance, host, pid, claimed) =
+       (SELECT owner, granted_at, instance, host, pid, claimed FROM holdfast_holds
+         WHERE lock_key = :key ORDER BY token, granted_at, attempt LIMIT 1),
+       expires_at = (SELECT max(expires_at) FROM holdfast_holds WHERE lock_key = :key)
+ WHERE lock_key = :key
+RETURNING (SELECT min(expires_at) FROM holdfast_holds WHERE lock_key = :key);
 
 -- name: begin
 BEGIN IMMEDIATE;

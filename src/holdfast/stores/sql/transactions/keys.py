@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.core import requests as r
 from holdfast.core.deadlocks import Deadlock
 from holdfast.stores.base import instant
-from holdfast.stores.sql.dialect import Dialect
+from holdfast.stores.sql.dialect import Dialect, may_join_full
 from holdfast.stores.sql.rules import decisions
 from holdfast.stores.sql.rules.circles import WaitTables, end_circles
 from holdfast.stores.sql.rules.deal import PendingAnswer
@@ -19,7 +19,7 @@ from holdfast.stores.sql.rules.lock import LockRow
 from holdfast.stores.sql.transactions.session import RowLocked
 from holdfast.stores.sql.transactions.transactor import Transactor
 
-MOST_CONTENDED = MOST_NOT_PLAIN = 1000
+MOST_CONTENDED = MOST_NOT_PLAIN = MOST_QUEUED = 1000
 
 
 class KeyRequests:
@@ -33,6 +33,7 @@ class KeyRequests:
         self._expect = dialect.signals.expect
         self._contended: dict[str, str] = {}  # key → the attempt of ours that was queued there last
         self._not_plain: set[str] = set()  # keys that we were asked for on other terms last
+        self._queued: set[str] = set()  # attempts on such terms that wait, as far as we know
         self.answers: dict[type, Callable[[Any], Any]] = {
             r.Acquire: self._acquire,
             r.Release: self._release,
@@ -79,7 +80,12 @@ class KeyRequests:
             if request.wait:
                 self._expect(request.patience)
             answer: Acquired
-            if is_fast and request.wait and (queued := self._dialect.queue(request)):
+            queued = None
+            if is_fast and request.wait:
+                queued = self._dialect.queue(request)
+            elif self._is_likely_full(request):
+                queued = self._dialect.join_full(request)
+            if queued is not None:
                 answer, may_close_a_circle = queued
             else:
                 answer, may_close_a_circle = self._decide(_acquire, request, create=True, lazily=_is_queued)
@@ -88,6 +94,8 @@ class KeyRequests:
             answer = self._dialect.put_off(request)
         if isinstance(answer, r.Queued | r.Busy):
             self._expect_contention(key, attempt)
+            if not plain and request.wait:
+                self._expect_again(attempt)
         if isinstance(answer, r.Queued) and may_close_a_circle:
             return self._end_circles(request) or answer
         return answer
@@ -115,8 +123,23 @@ class KeyRequests:
             self._contended.clear()
         self._contended[key] = attempt
 
+    def _is_likely_full(self, request: r.Acquire) -> bool:
+        """Tell whether *request* most likely joins the queue of a semaphore that has no permit left."""
+        if not self._is_fast or not request.wait or not may_join_full(request.terms):
+            return False
+        if request.attempt in self._queued:  # it was granted something, most likely
+            self._queued.discard(request.attempt)
+            return False
+        return request.key in self._contended
+
+    def _expect_again(self, attempt: str) -> None:
+        """Remember that an attempt waits already: it does not join a queue when it asks again."""
+        if len(self._queued) >= MOST_QUEUED:
+            self._queued.clear()
+        self._queued.add(attempt)
+
     def _expect_terms(self, key: str, plain: bool) -> None:
-        """Remember on what terms a key is asked for: only leases on plain ones are released on fast paths."""
+        """Remember on what terms a key is asked for: leases on other ones are released in other ways."""
         if plain:
             self._not_plain.discard(key)
         elif key not in self._not_plain:
@@ -126,7 +149,7 @@ class KeyRequests:
 
     def _release(self, request: r.Release) -> r.Released | r.NotHeld | r.Refused:
         answer: r.Released | r.NotHeld | r.Refused | None = None
-        if self._is_fast and not request.retire and request.key not in self._not_plain:
+        if self._is_fast and not request.retire:
             answer = self._release_fast(request)
         if answer is None:
             # But for outcomes: nobody may have been told of one that is not there after a crash.
@@ -144,6 +167,9 @@ class KeyRequests:
     def _release_fast(self, request: r.Release) -> r.Released | None:
         """Release, or hand over, in one round trip; None: the rules."""
         dialect = self._dialect
+        if request.key in self._not_plain:
+            is_waited_for = request.key in self._contended and request.outcome is None
+            return dialect.pass_permit(request) if is_waited_for else None
         if request.key not in self._contended:
             return dialect.release(request) or dialect.hand_over(request)
         if not dialect.hands_over:  # somebody waits, most likely
