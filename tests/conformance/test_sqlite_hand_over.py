@@ -339,6 +339,12 @@ def resized(there_are: int) -> Play:
     return play
 
 
+def as_many_as_holds(house: House) -> None:
+    """There are two holds, and two permits by now, but one of the holds has two."""
+    semaphore({"terms": permits(3, take=2)}, {"terms": permits(3)}, waiters=({"terms": permits(3)},))(house)
+    house.ask(Resize(KEY, 2, "ann", now=100.0))
+
+
 def wanted_elsewhere(house: House) -> None:
     semaphore(*FULL, waiters=(ONE,))(house)
     house.ask(Acquire("other", "o-1", "b-1", 60.0, CLIENT, now=100.0, wait=True))
@@ -372,6 +378,8 @@ SEMAPHORES: dict[str, Play] = {
     "queued": queued_there,
     "more than before": resized(3),
     "fewer than before": resized(1),
+    "as many as holds": as_many_as_holds,
+    "the second wants all": semaphore(*FULL, waiters=(ONE, {"terms": Terms(), "claim": 10.5})),
     "wanted elsewhere": wanted_elsewhere,
 }
 ASKED = {

@@ -95,14 +95,15 @@ UPDATE holdfast_locks
 
 -- name: join_full
 -- The fast path of joining the queue of a semaphore, before the ticket is written in the same transaction: a row with its
--- number and the lease that was granted first. Only where there is nothing to settle: there are as many holds as permits,
--- so nobody fits, whatever they take; none of them has ended, the head of the queue is alive, and the notes say nothing
--- else. No row: the slow path.
+-- number and the lease that was granted first. Only where there is nothing to settle: each permit is held by itself, so
+-- nobody fits, whatever they take; no hold has ended, the head of the queue is alive, and the notes say nothing else. (The
+-- terms of who takes one permit are the same text as such notes.) No row: the slow path.
 UPDATE holdfast_locks AS l
    SET waiters = waiters + 1, next_ticket = next_ticket + 1
  WHERE lock_key = :key AND notes = :notes AND notes = :full_notes AND last_attempt IS NOT :attempt
    AND (SELECT min(expires_at) FROM holdfast_holds WHERE lock_key = :key) > :clock
-   AND NOT EXISTS (SELECT 1 FROM holdfast_holds WHERE lock_key = :key AND attempt = :attempt)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_holds AS h
+                    WHERE h.lock_key = :key AND (h.attempt = :attempt OR h.terms IS NOT :notes))
    AND NOT EXISTS (SELECT 1 FROM holdfast_ended WHERE lock_key = :key AND attempt = :attempt AND until_at > :clock)
    AND NOT EXISTS (SELECT 1 FROM holdfast_tickets WHERE lock_key = :key AND attempt = :attempt)
    AND coalesce((SELECT expires_at FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 1) > :clock, 1)
@@ -113,7 +114,8 @@ RETURNING :clock, next_ticket - 1, waiters, owner, host, pid,
 -- name: next_permit
 -- The fast path of releasing one of several permits with somebody waiting, to its end: the ticket that is handed it, and
 -- who is head then. Only where there is nothing else to settle: each permit is held by itself, so that exactly one is
--- free then; no hold has ended; the head of the queue wants one, and both heads are alive. No row: the slow path.
+-- free then; no hold has ended; the head of the queue wants one, the next one some, and both are alive. No row: the slow
+-- path.
 SELECT t.now, max(l.token + 1, t.now), one.terms, one.number, one.claim, one.attempt, one.owner, one.instance, one.host, one.pid,
        two.instance, two.attempt, two.claim
   FROM (SELECT :clock AS now) AS t
@@ -127,7 +129,8 @@ SELECT t.now, max(l.token + 1, t.now), one.terms, one.number, one.claim, one.att
  WHERE l.lock_key = :key AND l.holds > 1 AND l.notes = :full_notes
    AND NOT EXISTS (SELECT 1 FROM holdfast_holds AS h
                     WHERE h.lock_key = :key AND (h.terms IS NOT l.notes OR h.expires_at <= t.now))
-   AND one.terms = l.notes AND one.expires_at > t.now AND coalesce(two.expires_at > t.now, 1);
+   AND one.terms = l.notes AND one.expires_at > t.now
+   AND (two.number IS NULL OR (two.expires_at > t.now AND two.terms LIKE '{"mode":"permits",%'));
 
 -- name: pass_permit
 -- Brings the lock's row up to its holds, of which one was replaced: a row with when the first of them ends.
