@@ -379,7 +379,7 @@ SEMAPHORES: dict[str, Play] = {
     "more than before": resized(3),
     "fewer than before": resized(1),
     "as many as holds": as_many_as_holds,
-    "the second wants all": semaphore(*FULL, waiters=(ONE, {"terms": Terms(), "claim": 10.5})),
+    "the second wants all": semaphore(*FULL, waiters=(ONE, {"terms": Terms(), "claim": 9.5}, ONE)),
     "wanted elsewhere": wanted_elsewhere,
 }
 ASKED = {
