@@ -9,8 +9,19 @@ DATABASE = "stores/sqlite/database.py"
 DIALECT = "stores/sqlite/dialect.py"
 SESSIONS = "stores/sqlite/sessions.py"
 
+LAST = "AND last_attempt IS NOT :attempt\n"  # in what joins the queue of a plain lock
+ENDED = "holdfast_ended WHERE lock_key = :key AND attempt = :attempt AND until_at > :clock"
+JOINED = "RETURNING :clock, next_ticket - 1, waiters, owner, host, pid,"
+DELETED = '                run("delete_ticket", key=key, number=number)\n'
+
 JOINING = "tests/conformance/test_sqlite_hand_over.py::test_joining_does_what_the_rules_do[{}]"
 HANDING = "tests/conformance/test_sqlite_hand_over.py::test_handing_over_does_what_the_rules_do[{}-options0]"
+JOINING_PERMITS = (
+    "tests/conformance/test_sqlite_hand_over.py::test_joining_a_semaphore_does_what_the_rules_do[{}]"
+)
+PASSING = (
+    "tests/conformance/test_sqlite_hand_over.py::test_releasing_a_permit_does_what_the_rules_do[{}-options0]"
+)
 TELLING = "tests/conformance/test_sqlite_hand_over.py::test_the_winner_is_told_{}"
 ANSWERING = "tests/conformance/test_sqlite_at_once.py::test_{}"
 
@@ -52,21 +63,31 @@ SQLITE_MUTANTS = (
         "sqlite: a late copy of a request that was withdrawn joins fast",
         "Queue and hand-over, P6",
         SQL,
-        (("lock_key = :key AND attempt = :attempt AND until_at > :clock)", "until_at > :clock AND false)"),),
+        ((f"{LAST}   AND NOT EXISTS (SELECT 1 FROM {ENDED})\n", LAST),),
         JOINING.format("withdrawn"),
     ),
     Mutant(
         "sqlite: who joins fast passes by a dead head",
         "Queue and hand-over",
         SQL,
-        (("ORDER BY number LIMIT 1) > :clock, 1)", "ORDER BY number LIMIT 1) > 0, 1)"),),
+        (
+            (
+                f"ORDER BY number LIMIT 1) > :clock, 1)\n{JOINED} token",
+                f"ORDER BY number LIMIT 1) > 0, 1)\n{JOINED} token",
+            ),
+        ),
         JOINING.format("a_dead_head"),
     ),
     Mutant(
         "sqlite: who joins fast is not looked at for circles",
         "Deadlocks",
         DIALECT,
-        (("now / 1e6), bool(is_waited_for)", "now / 1e6), False"),),
+        (
+            (
+                "claimed, end, is_waited_for = row\n",
+                "claimed, end, _ = row\n                is_waited_for = 0\n",
+            ),
+        ),
         JOINING.format("waited_for"),
     ),
     Mutant(
@@ -105,6 +126,48 @@ SQLITE_MUTANTS = (
         HANDING.format("it has expired"),
     ),
     Mutant(
+        "sqlite: who joins a semaphore fast does not see that a permit is free",
+        "Terms, P8",
+        SQL,
+        (("AND notes = :full_notes AND last_attempt", "AND last_attempt"),),
+        JOINING_PERMITS.format("two have left-one"),
+    ),
+    Mutant(
+        "sqlite: who joins a semaphore fast does not see that a lease is over",
+        "Terms, P8",
+        SQL,
+        (("(SELECT min(expires_at) FROM holdfast_holds WHERE lock_key = :key) > :clock\n", "true\n"),),
+        JOINING_PERMITS.format("the first has expired-one"),
+    ),
+    Mutant(
+        "sqlite: a permit is passed on while one that was held for two is counted as one",
+        "Terms, P2",
+        SQL,
+        (("(h.terms IS NOT l.notes OR h.expires_at <= t.now)", "h.expires_at <= t.now"),),
+        PASSING.format("as many as holds-a-2"),
+    ),
+    Mutant(
+        "sqlite: a permit is passed on to one who needs two",
+        "Terms, P2",
+        SQL,
+        (("   AND one.terms = l.notes AND one.expires_at > t.now\n", "   AND one.expires_at > t.now\n"),),
+        PASSING.format("the head wants two-a-1"),
+    ),
+    Mutant(
+        "sqlite: a permit is passed on to a dead ticket",
+        "Terms, P8",
+        SQL,
+        (("   AND one.terms = l.notes AND one.expires_at > t.now\n", "   AND one.terms = l.notes\n"),),
+        PASSING.format("the head is dead-a-1"),
+    ),
+    Mutant(
+        "sqlite: an attempt whose permit was passed on is not remembered as ended",
+        "Terms, P6",
+        DIALECT,
+        (('                run("write_ended", key=key, attempt=ours, **ended)\n', ""),),
+        PASSING.format("full-a-1"),
+    ),
+    Mutant(
         "sqlite: a fast hand-over counts as claimed",
         "Queue and hand-over",
         SQL,
@@ -127,7 +190,12 @@ SQLITE_MUTANTS = (
         "sqlite: the winner of a fast hand-over keeps its ticket",
         "Queue and hand-over",
         DIALECT,
-        (('                run("delete_ticket", key=key, number=number)\n', ""),),
+        (
+            (
+                f"**lease, **place)\n{DELETED}                return",
+                "**lease, **place)\n                return",
+            ),
+        ),
         HANDING.format("two wait"),
     ),
     Mutant(

@@ -331,6 +331,11 @@ def one_has_left(house: House) -> None:
     house.ask(Withdraw(KEY, "w-1", now=100.0))
 
 
+def two_have_left(house: House) -> None:
+    one_has_left(house)
+    house.ask(Withdraw(KEY, "a-1", held=True, now=100.0))
+
+
 def resized(there_are: int) -> Play:
     def play(house: House) -> None:
         semaphore(*FULL, waiters=(ONE, ONE))(house)
@@ -341,8 +346,9 @@ def resized(there_are: int) -> Play:
 
 def as_many_as_holds(house: House) -> None:
     """There are two holds, and two permits by now, but one of the holds has two."""
-    semaphore({"terms": permits(3, take=2)}, {"terms": permits(3)}, waiters=({"terms": permits(3)},))(house)
+    semaphore({"terms": permits(3, take=2)}, {"terms": permits(3)})(house)
     house.ask(Resize(KEY, 2, "ann", now=100.0))
+    house.take("w-1", 100.0, terms=permits(2))
 
 
 def wanted_elsewhere(house: House) -> None:
@@ -377,6 +383,7 @@ SEMAPHORES: dict[str, Play] = {
     "withdrawn": withdrawn_from_it,
     "queued": queued_there,
     "more than before": resized(3),
+    "two have left": two_have_left,
     "fewer than before": resized(1),
     "as many as holds": as_many_as_holds,
     "the second wants all": semaphore(*FULL, waiters=(ONE, {"terms": Terms(), "claim": 9.5}, ONE)),

@@ -32,7 +32,8 @@ class KeyRequests:
         self._is_fast = transactor.level != "all"  # otherwise everything goes into the history as well
         self._expect = dialect.signals.expect
         self._contended: dict[str, str] = {}  # key → the attempt of ours that was queued there last
-        self._not_plain: set[str] = set()  # keys that we were asked for on other terms last
+        # Keys that we were asked for on other terms last, and whether those were permits.
+        self._not_plain: dict[str, bool] = {}
         self._queued: set[str] = set()  # attempts on such terms that wait, as far as we know
         self.answers: dict[type, Callable[[Any], Any]] = {
             r.Acquire: self._acquire,
@@ -65,7 +66,7 @@ class KeyRequests:
     def _acquire(self, request: r.Acquire) -> Acquired:
         key, attempt = request.key, request.attempt
         plain = is_plain(request.terms)
-        self._expect_terms(key, plain)
+        self._expect_terms(request, plain)
         is_fast = plain and self._is_fast
         may_close_a_circle = True
         try:
@@ -138,14 +139,15 @@ class KeyRequests:
             self._queued.clear()
         self._queued.add(attempt)
 
-    def _expect_terms(self, key: str, plain: bool) -> None:
+    def _expect_terms(self, request: r.Acquire, plain: bool) -> None:
         """Remember on what terms a key is asked for: leases on other ones are released in other ways."""
+        key = request.key
         if plain:
-            self._not_plain.discard(key)
-        elif key not in self._not_plain:
-            if len(self._not_plain) >= MOST_NOT_PLAIN:
-                self._not_plain.clear()
-            self._not_plain.add(key)
+            self._not_plain.pop(key, None)
+            return
+        if key not in self._not_plain and len(self._not_plain) >= MOST_NOT_PLAIN:
+            self._not_plain.clear()
+        self._not_plain[key] = may_join_full(request.terms)
 
     def _release(self, request: r.Release) -> r.Released | r.NotHeld | r.Refused:
         answer: r.Released | r.NotHeld | r.Refused | None = None
@@ -167,9 +169,9 @@ class KeyRequests:
     def _release_fast(self, request: r.Release) -> r.Released | None:
         """Release, or hand over, in one round trip; None: the rules."""
         dialect = self._dialect
-        if request.key in self._not_plain:
-            is_waited_for = request.key in self._contended and request.outcome is None
-            return dialect.pass_permit(request) if is_waited_for else None
+        are_permits = self._not_plain.get(request.key)
+        if are_permits is not None:
+            return dialect.pass_permit(request) if are_permits and request.key in self._contended else None
         if request.key not in self._contended:
             return dialect.release(request) or dialect.hand_over(request)
         if not dialect.hands_over:  # somebody waits, most likely
