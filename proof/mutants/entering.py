@@ -45,6 +45,18 @@ ENTERING_MUTANTS = (
         PLAN_TESTS.format("trust_in_a_hand_over_counts_from_its_anchor"),
     ),
     Mutant(
+        "a plan enters by a hand-over to an attempt of its that has ended",
+        "Entering by the hand-over, P2",
+        PLANS,
+        (
+            (
+                "            return signal if signal.attempt == request.attempt else None",
+                "            return signal",
+            ),
+        ),
+        PLAN_TESTS.format("a_hand_over_to_an_attempt_that_has_ended_is_not_entered"),
+    ),
+    Mutant(
         "the signal of a hand-over is trusted from when it came, and the simulation sees it",
         f"{ENTERING}, P3",
         PLANS,

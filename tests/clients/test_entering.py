@@ -259,9 +259,9 @@ def test_what_a_parent_has_won_its_child_does_not_enter(near: str) -> None:
         thread.start()
         eventually(lambda: (view := others.inspect("nightly")) and view.waiting)
         eventually(lambda: locks._engine.keeper.tickets())
-        ((_, mailbox),) = locks._engine.mailboxes.values()
+        ((attempt, (_, mailbox)),) = locks._engine.mailboxes.items()
         become_a_child(locks)
-        mailbox.put(Handed(lease.token + 1, boot_time(), CLAIM))
+        mailbox.put(Handed(attempt, lease.token + 1, boot_time(), CLAIM))
         thread.join(PATIENCE)
         assert isinstance(found[0], HoldfastError), found
         assert "the process that forked this one asked" in str(found[0])

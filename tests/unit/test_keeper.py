@@ -562,21 +562,21 @@ def test_a_hand_over_is_trusted_from_when_we_asked_and_were_still_queued(keeper)
     """P3: the grant is later than that."""
     keeper.wait("nightly", "w-1", now=100.5)
     keeper.queued("w-1", asked=100.0, answered_at=998.0)
-    assert keeper.heard(HANDED) == Handed(9, 100.0, 5.0)
+    assert keeper.heard(HANDED) == Handed(HANDED.attempt, 9, 100.0, 5.0)
 
 
 def test_a_heartbeat_moves_the_anchor(keeper):
     keeper.wait("nightly", "w-1", now=100.5)
     keeper.queued("w-1", asked=100.0, answered_at=998.0)
     tell(keeper, TicketAnswer("waiting", at=999.0), asked=102.0)
-    assert keeper.heard(HANDED) == Handed(9, 102.0, 5.0)
+    assert keeper.heard(HANDED) == Handed(HANDED.attempt, 9, 102.0, 5.0)
 
 
 def test_an_anchor_that_is_younger_than_the_grant_costs_the_difference(keeper):
     """A refresh beside the hand-over still sees the ticket; and a signal may be told again, or late."""
     keeper.wait("nightly", "w-1", now=100.5)
     keeper.queued("w-1", asked=100.0, answered_at=1003.0)
-    assert keeper.heard(HANDED) == Handed(9, 97.0, 5.0)
+    assert keeper.heard(HANDED) == Handed(HANDED.attempt, 9, 97.0, 5.0)
 
 
 def test_an_anchor_does_not_move_back(keeper):

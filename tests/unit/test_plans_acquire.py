@@ -517,7 +517,7 @@ def handed_over(clock, now, *, since=0.0, lasts=5.0, enters=True, request=MINE):
     plan.send(Queued(1, HOLDER, 9.0))
     clock.now = now
     try:
-        return plan, plan.send(Handed(9, since, lasts))
+        return plan, plan.send(Handed(MINE.attempt, 9, since, lasts))
     except StopIteration as done:
         return plan, done.value
 
@@ -556,11 +556,21 @@ def test_after_a_lost_answer_the_winner_of_a_hand_over_is_retired(clock):
     plan.throw(OutcomeUnknown())
     plan.send(None)
     plan.send(Queued(1, HOLDER, 9.0))
-    assert result(plan, Handed(9, clock.now, 5.0)).retire
+    assert result(plan, Handed(MINE.attempt, 9, clock.now, 5.0)).retire
+
+
+def test_a_hand_over_to_an_attempt_that_has_ended_is_not_entered(clock):
+    """It was broken before we heard of it, and our next attempt waits."""
+    plan = plan_for(clock, enters=True)
+    next(plan)
+    successor = replace(MINE, attempt="a-1.1")
+    assert plan.send(NotHeld("broken")) == successor
+    assert isinstance(plan.send(Queued(1, HOLDER, 9.0)), Wait)
+    assert plan.send(Handed(MINE.attempt, 9, clock.now, 5.0)) == successor
 
 
 def test_a_hand_over_that_comes_while_the_store_fails_is_asked_about(clock):
     plan = plan_for(clock, enters=True)
     next(plan)
     plan.throw(StoreUnavailable())
-    assert plan.send(Handed(9, 0.0, 5.0)) == MINE
+    assert plan.send(Handed(MINE.attempt, 9, 0.0, 5.0)) == MINE

@@ -178,7 +178,7 @@ class Keeper:
         if not signal.token or ticket is None or ticket.asked == -math.inf:
             return signal
         since = ticket.asked + min(0.0, signal.at - ticket.answered_at)
-        return Handed(signal.token, since, signal.expires_in)
+        return Handed(signal.attempt, signal.token, since, signal.expires_in)
 
     def leave(self, attempt: str) -> None:
         """Stop refreshing a ticket."""

@@ -44,8 +44,9 @@ class Wait:
 
 @data
 class Handed:
-    """A hand-over to us that can be entered: it has lasted since *since*, or less long, by our clock."""
+    """A hand-over to *attempt* that can be entered: it has lasted since *since* or less, by our clock."""
 
+    attempt: str
     token: int
     since: float
     lasts: float
@@ -210,7 +211,7 @@ def _wait_for_our_turn(
         until = min((t for t in (watch, deadline) if t is not None), default=None)
         signal: r.Signal | Handed | None = yield Wait(request.key, request.attempt, until)
         if isinstance(signal, Handed):
-            return signal
+            return signal if signal.attempt == request.attempt else None  # of one that has ended: ask
         if signal is None or signal.kind != "head":
             return None
         watch = clock() + signal.expires_in + TICK
