@@ -25,7 +25,7 @@ from holdfast.stores.sql.rules import decisions
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.rules.lock import LockRow
 from holdfast.stores.sql.rules.renewals import Changes
-from holdfast.stores.sql.rules.runner import Deals, Post, json_lists
+from holdfast.stores.sql.rules.runner import Deals, json_lists
 from holdfast.stores.sql.transactions.session import RowLocked
 from holdfast.stores.sql.transactions.sessions import Sessions
 
@@ -115,8 +115,8 @@ class Dialect(ABC, Generic[S]):
         """Release one of a semaphore's permits to the next, who waits for one as well."""
         return None
 
-    def _passed(self, key: str, winners: list[Row]) -> tuple[r.Released | None, Post]:
-        """Answer by what `pass_permit` did, and tell whoever is a client of ours; all who are to be told.
+    def _passed(self, key: str, winners: list[Row]) -> r.Released | None:
+        """Answer by what `pass_permit` did, and tell those who are clients of ours.
 
         With the winner comes when the first of all holds ends, and who is head of the queue now, if anybody.
         """
@@ -126,8 +126,8 @@ class Dialect(ABC, Generic[S]):
             if head is not None and end - now < its_claim:  # see `settlement.tell_head`
                 told.append(r.addressed(head, r.Signal("head", key, its_attempt, (end - now) / 1e6)))
             self.sessions.tell(told)
-            return r.Released(0, owner), told
-        return None, []
+            return r.Released(0, owner)
+        return None
 
     def _handed(self, key: str, winners: list[Row]) -> r.Released | None:
         """Answer by what a hand-over returned; if the winner is a client of ours, tell it.

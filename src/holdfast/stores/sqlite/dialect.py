@@ -126,7 +126,7 @@ class SQLiteDialect(Dialect[FileSessions]):
                 return [(owner, instance, attempt, token, now, claim, end, *head)]
             return []
 
-        return self._passed(key, self.sessions.transact(pass_on))[0]
+        return self._passed(key, self.sessions.transact(pass_on))
 
     def claim(self, request: Claim) -> tuple[Claimed, list[str]] | None:
         """Claim by few statements."""
