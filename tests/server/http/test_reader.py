@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import RequestRefused
@@ -40,7 +40,7 @@ def read(reader, pieces):
     return requests
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(bodies, st.integers(0, 5)), max_size=6), st.lists(st.integers(0, 400)), st.booleans()
 )

@@ -87,7 +87,11 @@ WORDS = b"""GET / HTTP/1.1$|Host: h$|$|$$|Content-Length: 5$|0$$|5$abcde|Transfe
 words = st.sampled_from(WORDS.replace(b"$", b"\r\n").split(b"|"))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.lists(words | st.binary(max_size=20), max_size=15), st.booleans())
 def test_whatever_comes_it_is_answered_or_closed_and_others_are_served(site, pieces, stays):
     with site.connect() as peer, site.connect() as other:
