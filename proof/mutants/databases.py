@@ -561,7 +561,7 @@ DATABASE_MUTANTS = (
                 "false;\n    at := ",
             ),
         ),
-        CALLING.format("who_joins_sees_what_it_has_waited_for"),
+        CALLING.format("who_joins_sees_what_it_has_waited_for[join_queue]"),
     ),
     Mutant(
         "postgres: who holds listens",

@@ -32,6 +32,7 @@ from proof.mutants.groups import GROUP_MUTANTS, GROUP_MUTANTS_ON_SERVERS
 from proof.mutants.keeper import KEEPER_MUTANTS
 from proof.mutants.mutant import Mutant
 from proof.mutants.ownership import OWNERSHIP_MUTANTS
+from proof.mutants.permits import PERMITS_MUTANTS
 from proof.mutants.protocol import MUTANTS
 from proof.mutants.rules import RULES_MUTANTS, RULES_MUTANTS_ON_SERVERS
 from proof.mutants.server import SERVER_MUTANTS, SERVER_MUTANTS_ON_SERVERS
@@ -60,6 +61,7 @@ REMOTE_MUTANTS = (
     RULES_MUTANTS_ON_SERVERS
     + ENTERING_MUTANTS_ON_SERVERS
     + DATABASE_MUTANTS
+    + PERMITS_MUTANTS
     + CLUSTER_MUTANTS_ON_SERVERS
     + SERVER_MUTANTS_ON_SERVERS
     + FOUND_MUTANTS_ON_SERVERS

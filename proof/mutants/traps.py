@@ -213,7 +213,12 @@ STORE_RULES = (
     ),
     Rule(
         "functions of ours are for who was granted them, and nobody needs them",
-        ("postgres: everybody may call the functions", "postgres: the functions are needed"),
+        (
+            "postgres: everybody may call the functions",
+            "postgres: everybody may call the functions for semaphores",
+            "postgres: the functions are needed",
+            "postgres: without the functions for semaphores there are none for plain locks",
+        ),
     ),
     Rule(
         "a fence locks the lease, lets renewals pass, and knows its tables",

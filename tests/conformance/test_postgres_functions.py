@@ -11,8 +11,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.core.family import Terms
 from holdfast.core.requests import (
     Acquire,
+    Busy,
     Client,
     Granted,
     Inspect,
@@ -25,12 +27,14 @@ from holdfast.core.requests import (
 from holdfast.stores import open_store, open_tables
 from holdfast.stores.base import Store, StoreOptions
 from holdfast.stores.postgres import variables
+from holdfast.stores.postgres.dialect import PERMITS, PLAIN
 from holdfast.stores.postgres.schema import FUNCTIONS, SCHEMA
 from holdfast.stores.postgres.session import CHANNEL, END, PostgresSession
 from holdfast.stores.sql.options import ServerOptions, split_url
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.transactions.session import Batch
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT
+from holdfast.testing.conformance.asker import permits
 from tests.clients.support import eventually
 from tests.servers import PostgresServer
 from tests.servers.fixtures import require, with_tables
@@ -38,6 +42,7 @@ from tests.servers.fixtures import require, with_tables
 KEY = "nightly"
 OPTIONS = StoreOptions(CLIENT)
 FAST = ["join_queue", "hand_over", END, "notify_winner"]
+FAST_PERMIT = ["pass_permit", END, "notify_permit"]
 
 
 @pytest.fixture
@@ -76,6 +81,17 @@ def pass_on(store: Store, key: str = KEY) -> None:
     assert store.execute(Release(key, "a-1", granted.token)) == Released(0, next="b-1")
 
 
+def pass_permit_on(store: Store, key: str) -> None:
+    """Take both permits of a semaphore, wait for one, and hand it over, in a full queue."""
+    tokens = []
+    for attempt in ("a-1", "a-2", "b-1", "b-2"):
+        asked = Acquire(key, attempt, attempt, 60.0, CLIENT, wait=True, terms=permits(2))
+        answer = store.execute(asked)
+        if isinstance(answer, Granted):
+            tokens.append(answer.token)
+    assert store.execute(Release(key, "a-1", tokens[0])) == Released(0, next="b-1")
+
+
 def test_a_hand_over_is_three_statements_in_two_round_trips(opened, postgres_locks, sent):
     pass_on(opened(postgres_locks))
     assert sent == FAST
@@ -94,19 +110,25 @@ def test_who_holds_something_may_close_a_circle_and_looks(opened, postgres_locks
     assert fetched[-2:] == ["join_queue", "is_waited_for"]
 
 
-def test_who_joins_sees_what_it_has_waited_for(opened, postgres_locks, monkeypatch):
+@pytest.mark.parametrize("name", ["join_queue", "join_full"])
+def test_who_joins_sees_what_it_has_waited_for(name, opened, postgres_locks, sent, monkeypatch):
     """A withdrawal that was under way when the late copy of its request came."""
     monkeypatch.setitem(variables.PINNED, "lock_timeout", "30s")
     monkeypatch.setitem(variables.PINNED, "statement_timeout", "30s")
     store, other = opened(f"{postgres_locks}&request_timeout=60"), opened(postgres_locks, OTHER_CLIENT)
-    assert isinstance(store.execute(Acquire(KEY, "a-1", "a-1", 60.0, CLIENT)), Granted)
+    terms = Terms() if name == "join_queue" else permits(1)
+    assert isinstance(store.execute(Acquire(KEY, "a-1", "a-1", 60.0, CLIENT, terms=terms)), Granted)
+    assert isinstance(store.execute(Acquire(KEY, "a-2", "a-2", 60.0, CLIENT, terms=terms)), Busy)
+    sent.clear()
     with psycopg.connect(split_url(postgres_locks)[0]) as theirs, ThreadPoolExecutor() as threads:
         theirs.execute("SELECT FROM holdfast_locks FOR NO KEY UPDATE")
-        joining = threads.submit(store.execute, Acquire(KEY, "b-1", "b-1", 60.0, CLIENT, wait=True))
-        waits = (
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%_join(%'"
+        waits = Acquire(KEY, "b-1", "b-1", 60.0, CLIENT, wait=True, terms=terms)
+        joining = threads.submit(store.execute, waits)
+        blocked = (
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%_join%'"
         )
-        eventually(lambda: other.sessions.use(lambda session: session.script(waits)) == [(b"1",)])
+        eventually(lambda: other.sessions.use(lambda session: session.script(blocked)) == [(b"1",)])
+        assert sent == [name]
         theirs.execute("INSERT INTO holdfast_ended VALUES (%s, 'b-1', 'withdrawn', NULL, NULL, 9e15)", [KEY])
         theirs.commit()
         assert joining.result(20) == NotHeld("already")
@@ -127,23 +149,35 @@ def test_who_is_told_a_token_was_granted_it_by_this_very_release(opened, postgre
     assert len(store.sessions.fetch("notify_winner", attempt="a-1", **asked)) == 1
 
 
-def test_tables_of_version_1_do_without_and_are_upgraded_with_all_that_is_in_them(opened, postgres_url):
+@pytest.mark.parametrize("version", [1, 2])
+def test_older_tables_do_without_and_are_upgraded_with_all_that_is_in_them(
+    version, opened, postgres_url, sent, caplog
+):
     """A release is rolled out first, beside older clients, and the tables are upgraded then."""
-    first = SCHEMA._steps[0][1]
     with psycopg.connect(postgres_url) as theirs:
-        theirs.execute(first.encode())
+        for _, step in SCHEMA._steps[:version]:
+            theirs.execute(step.encode())
         theirs.execute(
             "INSERT INTO holdfast_locks"
             " (lock_key, token, owner, attempt, expires_at, granted_at, instance, host, pid)"
             " VALUES ('old', 7, 'ann', 'a-0', 9000000000000000, 1, 'i', 'h', 1)"
         )
     early = opened(postgres_url)
-    assert early.tables().status().startswith("version 1")
-    pass_on(early, "early")
+    assert early.tables().status().startswith(f"version {version}")
+    for number in (1, 2):
+        pass_on(early, f"early {number}")
+        pass_permit_on(early, f"early semaphore {number}")
+    assert sent.count("hand_over") == (2 if version > 1 else 0)
+    assert sent.count("join_full") == 1  # it is not tried again
+    assert "pass_permit" not in sent
+    missed = [line for line in caplog.messages if "without holdfast's functions" in line]
+    assert len(missed) == (1 if version > 1 else 2)
     store = opened(f"{postgres_url}?apply_schema=yes")
-    assert store.tables().status() == "version 2, up to date"
+    assert store.tables().status() == "version 3, up to date"
     assert store.execute(Release("old", "a-0", 7)) == Released()
     pass_on(store)
+    pass_permit_on(store, "semaphore")
+    assert sent[-3:] == FAST_PERMIT
 
 
 def test_only_who_was_granted_the_functions_may_call_them(postgres_locks, postgres_server):
@@ -177,15 +211,16 @@ def test_without_the_functions_the_rules_do_it(why, opened, postgres_url, postgr
                 body = f"SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname = 'holdfast_{name}'"
                 ((text,),) = postgres_server.execute(body, database)
                 postgres_server.execute(
-                    re.sub(r"public\.(?=holdfast_(?!join|hand_over))", "gone.", text), database
+                    re.sub(r"public\.(?=holdfast_(?!join|hand_over|pass_permit))", "gone.", text), database
                 )
         store = opened(postgres_url.replace("holdfast@", f"{role}@"))
-        pass_on(store)
-        assert sent.count("join_queue") == 1
-        assert "hand_over" not in sent
-        pass_on(store, "another")
-        assert sent.count("join_queue") == 1  # it is not tried again
-        assert len([line for line in caplog.messages if "without holdfast's functions" in line]) == 1
+        for number in (1, 2):
+            pass_on(store, f"lock {number}")
+            pass_permit_on(store, f"semaphore {number}")
+        for joins, hands_over in (("join_queue", "hand_over"), ("join_full", "pass_permit")):
+            assert sent.count(joins) == 1  # it is not tried again
+            assert hands_over not in sent
+        assert len([line for line in caplog.messages if "without holdfast's functions" in line]) == 2
     finally:
         postgres_server.execute(f"DROP OWNED BY {role}", database)
         postgres_server.execute(f"DROP ROLE {role}")
@@ -196,13 +231,14 @@ def test_the_functions_are_about_their_own_tables_whatever_the_search_path_is(op
     store = opened(f"{postgres_url}?apply_schema=yes&schema=mine&prefix=our_&pool_size=1")
     decoys = "; ".join(
         f'CREATE TEMP TABLE our_{name} (LIKE "mine".our_{name} INCLUDING ALL)'
-        for name in ("locks", "tickets")
+        for name in ("locks", "holds", "tickets", "ended")
     )
     store.sessions.use(lambda session: session.script(decoys))
     store.sessions.use(lambda session: session.script("SET search_path = pg_temp, public"))
     pass_on(store)
-    holder = store.sessions.use(lambda session: session.script("SELECT owner FROM mine.our_locks"))
-    assert holder == [(b"b-1",)]
+    pass_permit_on(store, "semaphore")
+    owners = "SELECT owner FROM mine.our_locks UNION SELECT owner FROM mine.our_holds ORDER BY 1"
+    assert store.sessions.use(lambda session: session.script(owners)) == [(b"a-2",), (b"b-1",)]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +248,9 @@ def test_settings_of_the_language_change_nothing(setting, opened, postgres_url, 
     with_tables(postgres_url)
     database = postgres_url.rpartition("/")[2]
     postgres_server.execute(f"LOAD 'plpgsql'; ALTER DATABASE {database} SET {setting}", database)
-    pass_on(opened(postgres_url))
+    store = opened(postgres_url)
+    pass_on(store)
+    pass_permit_on(store, "semaphore")
 
 
 def test_dropping_the_tables_drops_the_functions(opened, postgres_url):
@@ -243,24 +281,48 @@ def test_a_call_finds_its_rows_by_their_indexes(opened, postgres_url):
         theirs.execute(
             "UPDATE holdfast_locks SET waiters = 50000, next_ticket = 50001 WHERE lock_key = 'key:1'"
         )
-        theirs.execute("VACUUM ANALYZE holdfast_locks, holdfast_tickets")
+        notes = '{"mode":"permits","permits":2}'
+        theirs.execute(
+            "UPDATE holdfast_locks SET holds = 2, attempt = NULL, notes = %s WHERE lock_key = 'key:2'",
+            [notes],
+        )
+        theirs.execute(
+            "INSERT INTO holdfast_holds (lock_key, attempt, owner, token, terms, claimed, expires_at,"
+            " granted_at, instance, host, pid)"
+            " SELECT 'key:' || 2 + n / 2, 'h-' || n, 'o-' || n, n, %s, 1, n + 9, n, 'i', 'h', 1"
+            " FROM generate_series(0, 50000) AS n",
+            [notes],
+        )
+        theirs.execute(
+            "INSERT INTO holdfast_tickets"
+            " (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at, terms)"
+            " SELECT 'key:2', n, 't-' || n, 'o-' || n, 'i', 'h', 1, 5, 1, 1000, %s"
+            " FROM generate_series(1, 50000) AS n",
+            [notes],
+        )
+        theirs.execute(
+            "UPDATE holdfast_locks SET waiters = 50000, next_ticket = 50001 WHERE lock_key = 'key:2'"
+        )
+        theirs.execute("VACUUM ANALYZE holdfast_locks, holdfast_tickets, holdfast_holds")
         calls = {
-            "holdfast_join('key:1', 'new', 'o-3', 'i', 'h', 1, 5, 9, 0)": (1, 50001),
-            "holdfast_hand_over('key:1', 'a-1', 1, 0)": (1, 50000),
+            "holdfast_join('key:1', 'new', 'o-3', 'i', 'h', 1, 5, 9, 0)": 1,
+            "holdfast_hand_over('key:1', 'a-1', 1, 0)": -1,
+            f"holdfast_join_full('key:2', 'new', 'o-3', 'i', 'h', 1, 5, 9, '{notes}', '{notes}', 0)": 1,
+            "holdfast_pass_permit('key:2', 'h-1', 1, 60, 0)": -1,
         }
-        for call, expected in calls.items():
+        for call, more in calls.items():
             for _ in range(2):  # the second time all plans are made
                 theirs.execute("BEGIN")
                 shown = theirs.execute(f"EXPLAIN (ANALYZE, BUFFERS) SELECT * FROM {call}".encode()).fetchall()
                 left = theirs.execute("SELECT count(*) FROM holdfast_tickets").fetchone()
                 theirs.execute("ROLLBACK")
             text = "\n".join(line for (line,) in shown)
-            assert f"rows={expected[0]}" in text
-            assert left == (expected[1] if "join" in call else expected[1] - 1,)
+            assert "rows=1 " in text
+            assert left == (100_000 + more,)
             found = re.search(r"Buffers: shared hit=(\d+)", text)
             assert found is not None
             assert int(found[1]) < 150, text
-    store.execute(Acquire("key:2", "x", "x", 60.0, CLIENT))
+    store.execute(Acquire("key:3", "x", "x", 60.0, CLIENT))
 
 
 @pytest.mark.parametrize("path", ["fast", "slow"])
@@ -272,17 +334,24 @@ def test_with_standbys_that_have_to_confirm_no_token_is_told_to_others(path, ope
         mine, other = opened(url), opened(url, OTHER_CLIENT)
         heard: queue.Queue[Signal] = queue.Queue()
         other.listen(heard.put)
-        mine.dialect._may_call = path == "fast"
+        mine.dialect._without = set() if path == "fast" else {PLAIN, PERMITS}
 
-        def hand_over(name: str) -> Signal:
-            granted = mine.execute(Acquire(name, "a-1", "a-1", 60.0, CLIENT))
-            assert isinstance(
-                other.execute(Acquire(name, "b-1", "b-1", 60.0, OTHER_CLIENT, wait=True)), Queued
-            )
+        def hand_over(name: str, terms: Terms) -> Signal:
+            granted = mine.execute(Acquire(name, "a-1", "a-1", 60.0, CLIENT, terms=terms))
+            if terms.mode == "permits":
+                assert isinstance(
+                    mine.execute(Acquire(name, "a-2", "a-2", 60.0, CLIENT, terms=terms)), Granted
+                )
+            for store, client, attempt in ((other, OTHER_CLIENT, "b-1"), (mine, CLIENT, "c-1")):
+                waits = Acquire(name, attempt, attempt, 60.0, client, wait=True, terms=terms)
+                assert isinstance(store.execute(waits), Queued)
             mine.execute(Release(name, "a-1", granted.token))
             return heard.get(timeout=10.0)
 
-        assert hand_over("alone").token > 0
+        for terms in (Terms(), permits(2)):
+            assert hand_over(f"alone {terms.mode}", terms).token > 0
         with server.standby(synchronous=True):
-            assert hand_over("confirmed") == Signal("granted", "confirmed", "b-1")
+            for terms in (Terms(), permits(2)):
+                name = f"confirmed {terms.mode}"
+                assert hand_over(name, terms) == Signal("granted", name, "b-1")
             server.configure(synchronous_standby_names="")

@@ -70,6 +70,7 @@ VALUES: dict[str, Any] = {
     "state": "held",
     "limit": 100,
     "lasts": 1,
+    "memory": 1,
     "before": 1000,
     "idle_since": 1000,
     "kind": "expired",

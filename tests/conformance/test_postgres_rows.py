@@ -42,6 +42,7 @@ from holdfast.stores.sql.options import split_url
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.transactions.session import Batch, RowLocked
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT
+from holdfast.testing.conformance.asker import permits
 from tests.servers import PostgresServer, Proxy
 
 KEY = "nightly"
@@ -82,8 +83,8 @@ def theirs(postgres_locks: str) -> Iterator[psycopg.Connection[Any]]:
         connection.rollback()
 
 
-def take(store: Store, attempt: str, key: str = KEY, *, ttl: float = 60.0, wait: bool = False) -> Any:
-    return store.execute(Acquire(key, attempt, attempt, ttl, CLIENT, wait=wait))
+def take(store: Store, attempt: str, key: str = KEY, *, ttl: float = 60.0, **options: Any) -> Any:
+    return store.execute(Acquire(key, attempt, attempt, ttl, CLIENT, **options))
 
 
 def free(store: Store, key: str = KEY) -> int:
@@ -286,6 +287,13 @@ def test_a_grant_is_on_the_disk_when_it_is_answered_and_a_release_need_not_be(re
         again = take(store, "c-1")
         assert unflushed() == 0
         assert store.execute(Release(KEY, "c-1", again.token)) == Released()
+        permit = take(store, "p-1", "gpu", terms=permits(2))
+        assert isinstance(take(store, "p-2", "gpu", terms=permits(2)), Granted)
+        for waiter in ("q-1", "q-2"):
+            assert isinstance(take(store, waiter, "gpu", wait=True, terms=permits(2)), Queued)
+            assert unflushed() > 0
+        assert store.execute(Release("gpu", "p-1", permit.token)) == Released(0, next="q-1")
+        assert unflushed() == 0
         with_history = open_store(url, StoreOptions(CLIENT, "all"))  # then grants take the slow path
         with_history.open()
         assert isinstance(take(with_history, "d-1"), Granted)

@@ -100,7 +100,7 @@ def test_a_prefix_and_a_schema_keep_locks_apart(postgres_url, store):
     for each in (store, *others):
         assert isinstance(each.execute(Acquire("k", "a-1", "a-1", 10.0, CLIENT)), Granted)
     for other in others:
-        assert other.tables().status() == "version 2, up to date"
+        assert other.tables().status() == "version 3, up to date"
         assert other.tables().held() == 1
         other.execute(Sweep())
         other.execute(Break("k", "olga", "stuck"))

@@ -96,7 +96,7 @@ def test_apply_grants_a_postgresql_role_where_the_tables_are(postgres_server, po
     postgres_server.execute(f"ALTER DATABASE {database} SET search_path = elsewhere")
     with postgres_role(postgres_server) as role:
         done = holdfast("schema", "apply", "--grant", role, postgres_url)
-        assert (done.returncode, done.stdout) == (0, "version 2, up to date\n")
+        assert (done.returncode, done.stdout) == (0, "version 3, up to date\n")
         assert done.stderr == f"holdfast: {role} may use them\n"
         assert holdfast("schema", "apply", "--grant", role, postgres_url).returncode == 0
         does_what_clients_do(as_role(postgres_url, role))

@@ -12,7 +12,7 @@ from holdfast.core import requests as r
 from holdfast.core.cluster import Assigned, Claim, Claimed
 from holdfast.core.events import HistoryLevel
 from holdfast.log import log
-from holdfast.stores.base import instant, is_not_made_yet, micros, place_of
+from holdfast.stores.base import REMEMBER, instant, is_not_made_yet, micros, place_of
 from holdfast.stores.postgres import failures, groups
 from holdfast.stores.postgres.schema import SCHEMA, SQL, named
 from holdfast.stores.postgres.session import CHANNEL, END, WATCHED, notification
@@ -20,13 +20,15 @@ from holdfast.stores.signals import Signals
 from holdfast.stores.sql.callers import rehearsal
 from holdfast.stores.sql.callers.connections import Caller
 from holdfast.stores.sql.callers.rehearsal import Foreseen
-from holdfast.stores.sql.dialect import Dialect, asked
+from holdfast.stores.sql.dialect import Dialect, asked, joining, queueing
 from holdfast.stores.sql.options import ServerOptions
 from holdfast.stores.sql.rules import claims
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.rules.deal import listed, wanted_as
 from holdfast.stores.sql.transactions.session import Batch
 from holdfast.stores.sql.transactions.sessions import PooledSessions
+
+PLAIN, PERMITS = "plain locks", "semaphores"  # kinds of locks that have functions
 
 EXPECTED = 60_000_000  # microseconds for which who watched is told of the next event
 
@@ -45,7 +47,7 @@ class PostgresDialect(Dialect[PooledSessions]):
         super().__init__(sessions, level, signals)
         self._server = server
         self._tells = server.signals
-        self._may_call = True
+        self._without: set[str] = set()  # kinds of locks whose functions cannot be called
 
     def sql(self, name: str) -> str:
         """Return a statement for a caller's connection."""
@@ -85,10 +87,14 @@ class PostgresDialect(Dialect[PooledSessions]):
 
     def queue(self, request: r.Acquire) -> tuple[r.Queued, bool] | None:
         """Join a queue in one round trip."""
-        named = {"key": request.key, "attempt": request.attempt, "owner": request.owner}
-        times = {"claim": micros(request.claim), "patience": micros(request.patience)}
-        asking = {**named, **times, "now": instant(request.now), **place_of(request.client)}
-        for row in self._call([("join_queue", asking)])[0]:
+        return self._join("join_queue", PLAIN, queueing(request))
+
+    def join_full(self, request: r.Acquire) -> tuple[r.Queued, bool] | None:
+        """Join the queue of a semaphore in one round trip."""
+        return self._join("join_full", PERMITS, joining(request))
+
+    def _join(self, name: str, kind: str, asking: dict[str, Any]) -> tuple[r.Queued, bool] | None:
+        for row in self._call(kind, [(name, asking)])[0]:
             owner, host, pid, token, granted_at, claimed, expires_at, waiters, now, has_any = row
             holder = r.Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
             return r.Queued(waiters, holder, (expires_at - now) / 1e6, now / 1e6), has_any
@@ -96,30 +102,39 @@ class PostgresDialect(Dialect[PooledSessions]):
 
     def hand_over(self, request: r.Release) -> r.Released | None:
         """Release to the next in one round trip."""
-        key, attempt, ours = request.key, request.attempt, self.signals.instance
+        return self._handed(request.key, self._release(PLAIN, "hand_over", "notify_winner", request))
+
+    def pass_permit(self, request: r.Release) -> r.Released | None:
+        """Release a permit to the next in one round trip."""
+        memory = {"memory": REMEMBER["released"]}
+        rows = self._release(PERMITS, "pass_permit", "notify_permit", request, **memory)
+        return self._passed(request.key, rows)
+
+    def _release(self, kind: str, name: str, notify: str, request: r.Release, **more: Any) -> list[Row]:
+        """Run what releases to the next, and, once that is on the disk, what tells other clients of it."""
+        asking = {"key": request.key, "attempt": request.attempt, **more}
         batch: Batch = [
-            (
-                "hand_over",
-                {"key": key, "attempt": attempt, "token": request.token, "now": instant(request.now)},
-            ),
+            (name, {**asking, "token": request.token, "now": instant(request.now)}),
             (END, {}),
-            ("notify_winner", {"key": key, "attempt": attempt, "instance": ours, "channel": CHANNEL}),
+            (notify, {**asking, "instance": self.signals.instance, "channel": CHANNEL}),
         ]
-        return self._handed(key, self._call(batch)[0])
+        return self._call(kind, batch)[0]
 
-    def _call(self, batch: Batch) -> list[list[Row]]:
-        """Run statements that call our functions. Who may not call them has the rules.
+    def _call(self, kind: str, batch: Batch) -> list[list[Row]]:
+        """Run statements that call our functions for a *kind* of lock. Who may not call them has the rules.
 
-        The tables may have been made by somebody who has not granted them yet.
+        The tables may be of an older version, or made by somebody who has not granted them yet.
         """
-        if self._may_call:
+        if kind not in self._without:
             try:
                 return self.sessions.use(lambda session: session.send(batch, commits=True))
             except (errors.StoreMisconfigured, errors.SchemaMismatch) as error:
                 if not is_not_made_yet(error):
                     raise
-                self._may_call = False
-                log().warning("going on without holdfast's functions, which is slower: %s", error)
+                self._without.add(kind)
+                log().warning(
+                    "going on without holdfast's functions for %s, which is slower: %s", kind, error
+                )
         return [[]]
 
     def claim(self, request: Claim) -> tuple[Claimed, list[str]] | None:

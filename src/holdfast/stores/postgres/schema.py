@@ -23,6 +23,8 @@ PUBLIC = "public"  # where the tables are, unless somebody says otherwise
 FUNCTIONS = {
     "join": "text, text, text, text, text, bigint, bigint, bigint, bigint",
     "hand_over": "text, text, bigint, bigint",
+    "join_full": "text, text, text, text, text, bigint, bigint, bigint, text, text, bigint",
+    "pass_permit": "text, text, bigint, bigint, bigint",
 }
 
 _NAME = re.compile(
@@ -47,7 +49,7 @@ class PostgresSchema(Schema[PostgresSession]):
 
     def __init__(self, package: str, rights: dict[str, str]) -> None:
         super().__init__(package, rights)
-        self.oldest = 1  # which has no functions. So a release can be rolled out first, and applied then
+        self.oldest = 1  # without functions, which are not needed. So a release can be rolled out first
 
     def script(self, server: ServerOptions, since: int = 0) -> str:
         """Return what creates the tables, or brings them from the version *since* to ours."""

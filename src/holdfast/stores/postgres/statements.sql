@@ -142,6 +142,45 @@ SELECT pg_notify(left(:channel || split_part(instance, '/', 1), 63),
    AND split_part(instance, '/', 1) NOT IN (:instance, '')
    AND set_config('synchronous_commit', 'off', true) IS NOT NULL;
 
+-- name: join_full
+-- The fast path of joining the queue of a semaphore that has no permit left: a row as of join_queue, about the lease that
+-- was granted first. Only where each permit is held by itself, and there is nothing to settle. No row: the slow path.
+SELECT holder, its_host, its_pid, its_token, since, is_claimed, until_at, place, at, has_any
+  FROM holdfast_join_full(:key, :attempt, :owner, :instance, :host, :pid, :claim, :patience, :notes, :terms, :now);
+
+-- name: pass_permit
+-- The fast path of releasing one of several permits with somebody waiting for one: a row with the winner, who enters by
+-- it, when the first permit ends, and who is head of the queue then. So it reaches the disk. Only where there is nothing
+-- else to settle, and no fence. No row: the slow path.
+SELECT winner, its_instance, its_attempt, its_token, at, lasts, first_end, next_instance, next_attempt, next_claim
+  FROM holdfast_pass_permit(:key, :attempt, :token, :memory, :now);
+
+-- name: notify_permit
+-- After the commit of pass_permit, as notify_winner is after that of hand_over; and tell who is head of the queue, if the
+-- first permit ends before its heartbeat can tell it. That it is our hand-over, its instant tells: it is when our release
+-- was remembered.
+WITH won AS MATERIALIZED (
+    SELECT h.attempt, h.instance, h.token, h.granted_at, h.expires_at
+      FROM (SELECT until_at - :memory AS at FROM holdfast_ended
+             WHERE lock_key = :key AND attempt = :attempt AND why = 'released') AS e,
+           LATERAL (SELECT * FROM holdfast_holds WHERE lock_key = :key OFFSET 0) AS h
+     WHERE h.granted_at = e.at AND h.claimed = 0),
+told AS (
+    SELECT instance, CASE WHEN :unwatched THEN concat_ws(' ', 'granted', token, granted_at) ELSE 'granted' END AS kind,
+           attempt, CASE WHEN :unwatched THEN (expires_at - granted_at) / 1e6 ELSE 0 END AS lasts
+      FROM won
+     UNION ALL
+    SELECT t.instance, 'head', t.attempt, (f.ends - won.granted_at) / 1e6
+      FROM won,
+           LATERAL (SELECT * FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 1) AS t,
+           LATERAL (SELECT min(expires_at) AS ends FROM holdfast_holds WHERE lock_key = :key) AS f
+     WHERE f.ends - won.granted_at < t.claim)
+SELECT pg_notify(left(:channel || split_part(told.instance, '/', 1), 63),
+                 concat_ws(chr(10), kind, :key::text, attempt, lasts, split_part(instance, '/', 2)))
+  FROM told
+ WHERE split_part(instance, '/', 1) NOT IN (:instance, '')
+   AND set_config('synchronous_commit', 'off', true) IS NOT NULL;
+
 -- name: begin
 BEGIN ISOLATION LEVEL READ COMMITTED;
 

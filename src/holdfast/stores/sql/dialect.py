@@ -34,13 +34,18 @@ S = TypeVar("S", bound=Sessions)
 BATCH = 1000  # leases or tickets in one statement: it locks them all until it is done
 
 
+def queueing(request: r.Acquire) -> dict[str, Any]:
+    """Return what the statements of `Dialect.queue` are given."""
+    named = {"key": request.key, "attempt": request.attempt, "owner": request.owner}
+    times = {"claim": micros(request.claim), "patience": micros(request.patience)}
+    return {**named, **times, "now": instant(request.now), **place_of(request.client)}
+
+
 def joining(request: r.Acquire) -> dict[str, Any]:
     """Return what the statements of `Dialect.join_full` are given: also what the notes and the ticket say."""
     terms = request.terms
     notes = dump(Notes(mode=terms.mode, permits=terms.permits))
-    named = {"key": request.key, "attempt": request.attempt, "owner": request.owner, "notes": notes}
-    times = {"claim": micros(request.claim), "patience": micros(request.patience), "terms": dump(terms)}
-    return {**named, **times, "now": instant(request.now), **place_of(request.client)}
+    return {**queueing(request), "notes": notes, "terms": dump(terms)}
 
 
 def may_join_full(terms: Terms) -> bool:
