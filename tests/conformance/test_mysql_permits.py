@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.core.data import replace
 from holdfast.core.events import HistoryLevel
+from holdfast.core.family import PLAIN
 from holdfast.core.requests import (
     Acquire,
     Client,
@@ -40,7 +41,7 @@ from tests.conformance.situations import (
     compare_releases_of_permits,
 )
 from tests.conformance.test_mysql_blocks import SOON, sent, store
-from tests.conformance.test_mysql_rows import in_thread, wait_for_waiter
+from tests.conformance.test_mysql_rows import in_thread, leave_in_the_middle, wait_for_waiter
 from tests.extent import first
 
 __all__ = ["sent", "store"]  # fixtures
@@ -153,6 +154,14 @@ def test_blocks_and_texts_do_the_same(store: MySQLStore) -> None:
     assert store.execute(Release(KEY, "a-2", tokens[1])) == Released(0, "c-1")
 
 
+def test_a_permit_is_passed_on_by_its_token_alone(mysql_store: MySQLStore) -> None:
+    """P5: a late copy is not about the lease that the attempt has now."""
+    tokens = fill(mysql_store)
+    assert isinstance(take(mysql_store, "b-1"), Queued)
+    assert isinstance(mysql_store.execute(Release(KEY, "a-1", tokens[0] - 1)), NotHeld)
+    assert mysql_store.execute(Release(KEY, "a-1", tokens[0])) == Released(0, "b-1")
+
+
 def test_who_fences_the_row_is_left_to_the_rules(mysql_store: MySQLStore, mysql_sessions: Any) -> None:
     """P4: a hand-over changes the token, and would wait for as long as the fence lasts."""
     tokens = fill(mysql_store)
@@ -220,8 +229,9 @@ def test_a_winner_elsewhere_and_the_next_head_are_told(store: MySQLStore, listen
     store.execute(Release(KEY, "a-1", tokens[0]))
     told = {signal.kind: signal for signal in (arrived.get(timeout=SOON), arrived.get(timeout=SOON))}
     assert (told["granted"].attempt, told["granted"].to) == ("b-1", home[1:])
+    granted = take(other, "b-1", client)
+    assert (told["granted"].token, told["granted"].expires_in) == (granted.token, 3.0)
     assert (told["head"].attempt, told["head"].to, told["head"].expires_in) == ("c-1", home[1:], 3.0)
-    assert isinstance(take(other, "b-1", client), Granted)
 
 
 def test_a_head_elsewhere_is_told_although_the_winner_is_ours(store: MySQLStore, listening: Any) -> None:
@@ -233,6 +243,53 @@ def test_a_head_elsewhere_is_told_although_the_winner_is_ours(store: MySQLStore,
     assert arrived.get(timeout=SOON) == Signal("head", KEY, "c-1", 3.0)
 
 
-def test_nobody_is_woken_before_the_commit() -> None:
-    before, _ = SQL["pass_permit"].split("COMMIT;")
+@pytest.mark.parametrize("proved", [True, False])
+def test_a_permit_whose_hand_over_only_a_row_shows_has_to_be_claimed(
+    mysql_store: MySQLStore, mysql_sessions: Any, listening: Any, proved: bool
+) -> None:
+    """P1: InnoDB shows a commit before it is on the disk, and a power cut may still take it away."""
+    other, arrived = listening
+    fill(mysql_store)
+    assert isinstance(take(other, "b-1", OTHER_CLIENT), Queued)
+    session = mysql_sessions()
+    if proved:
+        table = f"concat(database(), '.holdfast_locks ', CAST('{KEY}' AS BINARY))"
+        session.script(f"SET @proof = concat_ws(' ', 'holdfast', 77000000, left(sha1({table}), 32))")
+        assert session.script("SELECT GET_LOCK(@proof, 0)") == [(1,)]
+    session.script(
+        "INSERT INTO holdfast_signals (instance, kind, lock_key, attempt, expires_in, at)"
+        f" VALUES ('{OTHER_CLIENT.instance}', 'granted', '{KEY}', 'b-1', 3000000, 77000000)"
+    )
+    session.fetch("wake", {"instance": OTHER_CLIENT.instance})
+    hint = Signal("granted", KEY, "b-1")
+    told = replace(hint, expires_in=3.0, token=77_000_000, at=77.0)
+    assert arrived.get(timeout=SOON) == (told if proved else hint)
+
+
+def test_nobody_is_woken_and_nothing_proved_before_the_commit() -> None:
+    before, after = SQL["pass_permit"].split("COMMIT;")
     assert "KILL" not in before
+    assert "GET_LOCK" not in before
+    assert after.index("GET_LOCK") < after.index("KILL QUERY")
+
+
+def test_a_lease_that_was_entered_twice_is_no_permit(mysql_store: MySQLStore, mysql_sessions: Any) -> None:
+    """Its holds have no terms, and a key that has no notes has none either."""
+    lease = mysql_store.execute(Acquire(KEY, "a-1", "ann", 60.0, CLIENT))
+    assert mysql_store.execute(Acquire(KEY, "a-2", "ann", 60.0, CLIENT)).token == lease.token
+    assert isinstance(take(mysql_store, "b-1", terms=PLAIN), Queued)
+    session = mysql_sessions()
+    session.script(f"SET @holdfast_token = {lease.token}")  # of what this connection has handed over
+    asked = {"key": KEY, "attempt": "a-1", "token": lease.token, "instance": "i", "now": None}
+    assert session.fetch("pass_permit", asked) == []
+
+
+@pytest.mark.parametrize("prepares", [False, True], ids=["texts", "block"])
+def test_a_permit_whose_client_leaves_in_the_middle_is_passed_on_as_a_whole(
+    mysql_store: MySQLStore, mysql_sessions: Any, mariadb_server: Any, prepares: bool
+) -> None:
+    token, _ = fill(mysql_store)
+    for attempt in ("b-1", "c-1"):
+        assert isinstance(take(mysql_store, attempt), Queued)
+    rows = leave_in_the_middle(mysql_sessions, mariadb_server, prepares, "pass_permit", KEY, token)
+    assert rows in ([("a-2,b-1", 1, "c-1")], [("a-1,a-2", 2, "b-1,c-1")])
