@@ -86,20 +86,15 @@ MYSQL_MUTANTS_ON_SERVERS = (
         PERMITS.format("a_permit_is_passed_on_by_its_token_alone"),
     ),
     Mutant(
-        "mysql: a lock's row says that the permit that was passed on was granted first",
+        "mysql: a lock's row names who has just released a permit",
         "Terms",
         MYSQL,
-        (
-            (
-                "min(IF(attempt = :attempt, NULL, token)), min(",
-                "max(@holdfast_token) + 0 * min(token), min(",
-            ),
-        ),
+        (("min(IF(attempt = :attempt, NULL, token)), min(", "min(token), min("),),
         PASSING.format("two wait-a-1"),
     ),
     Mutant(
         "mysql: a permit that is fenced is passed on",
-        "12, P4",
+        "Terms, P4",
         MYSQL,
         (("IF(@holdfast_free AND @holdfast_single", "IF(@holdfast_single"),),
         PERMITS.format("who_fences_the_row_is_left_to_the_rules"),
@@ -130,6 +125,6 @@ MYSQL_MUTANTS_ON_SERVERS = (
         "Entering by the hand-over",
         SIGNALS,
         (("expires_in / 1e6, to, entry, entry / 1e6)", "expires_in / 1e6, to)"),),
-        PERMITS.format("a_winner_elsewhere_and_the_next_head_are_told[a client-blocks]"),
+        PERMITS.format("a_winner_elsewhere_and_the_next_head_are_told[blocks-a client]"),
     ),
 )
