@@ -9,12 +9,10 @@ _INDEXES = (
 )
 _NOT_DURABLE = "it keeps nothing on the disk, and ours waits for a flush"
 _CLAIM_INDEXES = "a claim writes two tables with five indexes, the bare loop one table with one"
-_PERMITS = "a hand-over of a permit writes five rows, that of a plain lock two"
-_MORE_ROWS = (
+_PERMITS = (
     "a hand-over of a permit writes four rows, that of a plain lock two; and the next in the queue is told"
     " when the first permit ends"
 )
-_RULES = "permits go by the rules, in three round trips; a plain lock in one"
 _IN_PYTHON = "parser, rights, limits, answer and statements are Python"
 _SERVER = "one core is busy: Python takes 60 to 70 µs for a request, bare HTTP 17"
 _ON_POSTGRES = (
@@ -47,8 +45,8 @@ REASONS: dict[str, str] = {
     "MariaDB contended: worst wait": _ON_MARIADB,
     "MariaDB contended: round trips per hand-over": f"join, hand-over, the listener's look; {_HEARTBEATS}",
     "SQLite semaphore: grants": _PERMITS,
-    "PostgreSQL semaphore: grants": _MORE_ROWS,
-    "MariaDB semaphore: grants": _RULES,
+    "PostgreSQL semaphore: grants": _PERMITS,
+    "MariaDB semaphore: grants": _PERMITS,
     "MariaDB renewal: statements of a round": "a batch is six statements, sent in one text",
     **{
         f"SQLite: {instances} instances claim {batch} at a time": _CLAIM_INDEXES

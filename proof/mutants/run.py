@@ -31,6 +31,7 @@ from proof.mutants.found import FOUND_MUTANTS, FOUND_MUTANTS_ON_SERVERS
 from proof.mutants.groups import GROUP_MUTANTS, GROUP_MUTANTS_ON_SERVERS
 from proof.mutants.keeper import KEEPER_MUTANTS
 from proof.mutants.mutant import Mutant
+from proof.mutants.mysql import MYSQL_MUTANTS_ON_SERVERS
 from proof.mutants.ownership import OWNERSHIP_MUTANTS
 from proof.mutants.permits import PERMITS_MUTANTS
 from proof.mutants.protocol import MUTANTS
@@ -67,6 +68,7 @@ REMOTE_MUTANTS = (
     + FOUND_MUTANTS_ON_SERVERS
     + SHELL_MUTANTS_ON_SERVERS
     + GROUP_MUTANTS_ON_SERVERS
+    + MYSQL_MUTANTS_ON_SERVERS
 )
 SERVERS = ("postgres", "mariadbd")
 TESTED, LAYERS, PART = "--tested", "--layers", "--part="

@@ -328,22 +328,30 @@ def test_a_hand_over_whose_client_leaves_in_the_middle_is_done_as_a_whole(
         assert isinstance(
             mysql_store.execute(Acquire("k", attempt, attempt, 60.0, CLIENT, wait=True)), Queued
         )
-    leaver, other = mysql_sessions(), mysql_sessions()
+    rows = leave_in_the_middle(mysql_sessions, mariadb_server, prepares, "hand_over", "k", token)
+    assert rows in ([("b-1", 1, "c-1")], [("a-1", 2, "b-1,c-1")])
+
+
+def leave_in_the_middle(
+    connect: Connect, server: MariaDBServer, prepares: bool, statement: str, key: str, token: int
+) -> list[tuple]:
+    """Begin to release the lease of a-1, and be killed; return who has the lock and who waits then."""
+    leaver, other = connect(), connect()
     leaver._prepares = prepares
     other.script("CREATE TRIGGER slow BEFORE UPDATE ON holdfast_locks FOR EACH ROW DO SLEEP(1)")
     ((number,),) = leaver.script("SELECT connection_id()")
 
-    def hand_over() -> None:
+    def release() -> None:
         with pytest.raises(StoreError):
             leaver.fetch(
-                "hand_over", {"key": "k", "attempt": "a-1", "token": token, "instance": "i", "now": None}
+                statement, {"key": key, "attempt": "a-1", "token": token, "instance": "i", "now": None}
             )
 
     def seen(condition: str) -> bool:
         listed = f"SELECT 1 FROM information_schema.processlist WHERE id = {number} AND {condition}"
-        return bool(mariadb_server.execute(listed))
+        return bool(server.execute(listed))
 
-    thread = threading.Thread(target=hand_over)
+    thread = threading.Thread(target=release)
     thread.start()
     eventually(lambda: seen("state = 'User sleep'"))
     at_once = struct.pack("ii", 1, 0)  # without a goodbye, as a system closes for a process that was killed
@@ -352,11 +360,11 @@ def test_a_hand_over_whose_client_leaves_in_the_middle_is_done_as_a_whole(
     thread.join()
     eventually(lambda: not seen("true"))
     rows = other.script(
-        "SELECT attempt, waiters, (SELECT group_concat(attempt) FROM holdfast_tickets) FROM holdfast_locks"
-        " WHERE lock_key = 'k'"
+        "SELECT coalesce(attempt, (SELECT group_concat(attempt) FROM holdfast_holds)), waiters,"
+        f" (SELECT group_concat(attempt) FROM holdfast_tickets) FROM holdfast_locks WHERE lock_key = '{key}'"
     )
     other.script("DROP TRIGGER slow")  # the database is used again
-    assert rows in ([("b-1", 1, "c-1")], [("a-1", 2, "b-1,c-1")])
+    return rows
 
 
 def eventually(holds: Callable[[], bool]) -> None:

@@ -21,7 +21,7 @@ from holdfast.stores.signals import Signals
 from holdfast.stores.sql.callers import rehearsal
 from holdfast.stores.sql.callers.connections import Caller
 from holdfast.stores.sql.callers.rehearsal import Foreseen
-from holdfast.stores.sql.dialect import Dialect, asked
+from holdfast.stores.sql.dialect import Dialect, asked, joining
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.transactions.session import Conflict, RowLocked
 from holdfast.stores.sql.transactions.sessions import PooledSessions
@@ -87,12 +87,11 @@ class MySQLDialect(Dialect[PooledSessions]):
         named = {"key": request.key, "attempt": request.attempt, "owner": request.owner}
         times = {"claim": micros(request.claim), "patience": micros(request.patience)}
         asking = {**named, **times, "now": instant(request.now), **place_of(request.client)}
-        for (told,) in self.sessions.fetch("join_queue", **asking):
-            numbers, host, owner = told.split("\n", 2)
-            pid, token, granted_at, claimed, end, place, now, is_waited_for = map(int, numbers.split())
-            holder = Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
-            return Queued(place, holder, (end - now) / 1e6, now / 1e6), bool(is_waited_for)
-        return None
+        return _queued(self.sessions.fetch("join_queue", **asking))
+
+    def join_full(self, request: Acquire) -> tuple[Queued, bool] | None:
+        """Join the queue of a semaphore in one round trip."""
+        return _queued(self.sessions.fetch("join_full", **joining(request)))
 
     def hand_over(self, request: Release) -> Released | None:
         """Release to the next in one round trip."""
@@ -101,6 +100,14 @@ class MySQLDialect(Dialect[PooledSessions]):
             "hand_over", instance=self.signals.instance, now=instant(request.now), **named
         )
         return self._handed(request.key, [_winner(told) for (told,) in rows])
+
+    def pass_permit(self, request: Release) -> Released | None:
+        """Release a permit to the next in one round trip."""
+        named = {"key": request.key, "attempt": request.attempt, "token": request.token}
+        rows = self.sessions.fetch(
+            "pass_permit", instance=self.signals.instance, now=instant(request.now), **named
+        )
+        return self._passed(request.key, [_passed_on(told) for (told,) in rows])
 
     def claim(self, request: Claim) -> tuple[Claimed, list[str]] | None:
         """Claim in two round trips."""
@@ -154,6 +161,23 @@ def _winner(told: str) -> Row:
     """Read what ``hand_over`` says."""
     numbers, attempt, instance, owner = told.split("\n", 3)
     return (owner, instance, attempt, *map(int, numbers.split()))
+
+
+def _queued(rows: list[Row]) -> tuple[Queued, bool] | None:
+    """Read what ``join_queue`` says, if it says anything."""
+    for (told,) in rows:
+        numbers, host, owner = told.split("\n", 2)
+        pid, token, granted_at, claimed, end, place, now, is_waited_for = map(int, numbers.split())
+        holder = Holder(owner, host, pid, token, (now - granted_at) / 1e6, bool(claimed))
+        return Queued(place, holder, (end - now) / 1e6, now / 1e6), bool(is_waited_for)
+    return None
+
+
+def _passed_on(told: str) -> Row:
+    """Read what ``pass_permit`` says."""
+    numbers, attempt, instance, next_attempt, head, owner = told.split("\n", 5)
+    token, now, lasts, end, claim = map(int, numbers.split())
+    return owner, instance, attempt, token, now, lasts, end, head or None, next_attempt, claim
 
 
 def _first(session: MySQLSession, names: list[str], parameters: dict[str, Any]) -> list[Row]:

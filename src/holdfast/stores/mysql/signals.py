@@ -123,8 +123,11 @@ class Doorbell(SignalThread):
                         signal = replace(signal, **enters)
                     self.deliver(addressed(to, signal)[1])
                 continue
-            expires_in, number = map(int, numbers)
-            self.deliver(Signal(cast("SignalKind", kind), key, attempt, expires_in / 1e6, to))
+            expires_in, number, entry = map(int, numbers)
+            told_of = Signal(cast("SignalKind", kind), key, attempt, expires_in / 1e6, to, entry, entry / 1e6)
+            if kind == "granted" and not entry:  # there is nothing to enter by
+                told_of = replace(told_of, expires_in=0.0)
+            self.deliver(told_of)
             with suppress(Interrupted, Conflict):  # then it is told again
                 session.fetch("delete_signal", {"id": number})
         return grants

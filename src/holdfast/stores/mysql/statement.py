@@ -18,7 +18,7 @@ _ROW = re.compile(r"\([^()]*:each_key[^()]*\)")
 _NAME = re.compile(r"%\((\w+)\)s")
 _ANSWER = re.compile(r"SELECT\b(?!.*\bINTO @)", re.DOTALL)
 # Statements of several parts that are run most often. MariaDB has each as one block, and parses it once.
-BLOCKS = ("join_queue", "hand_over", "hear")
+BLOCKS = ("join_queue", "hand_over", "join_full", "pass_permit", "hear")
 
 
 class Statement:

@@ -10,6 +10,8 @@
 -- :clock = coalesce(:now, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))
 -- :began = coalesce(:now, CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED))
 -- :primary = FORCE INDEX (PRIMARY)
+-- :signalled = CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)
+-- :full_notes = concat('{"mode":"permits","permits":', holds, '}')
 -- :by_instance = FORCE INDEX (by_instance)
 -- :by_state = FORCE INDEX (by_state)
 -- :by_feed = FORCE INDEX (by_feed)
@@ -159,6 +161,119 @@ SELECT concat_ws('\n', concat_ws(' ', @holdfast_token, @holdfast_now, @holdfast_
   FROM DUAL WHERE @holdfast_number IS NOT NULL;
 KILL QUERY IS_USED_LOCK(left(concat('holdfast:', IF(@holdfast_number IS NULL, NULL,
                                                     nullif(substring_index(@holdfast_instance, '/', 1), :instance))), 64));
+
+-- name: join_full
+-- The fast path of joining the queue of a semaphore, as join_queue is for a plain lock. Only where there is nothing to
+-- settle: each permit is held by itself, so nobody fits, whatever they take; no hold has ended, the head of the queue is
+-- alive, and the notes say nothing else. (The terms of who takes one permit are the same text as such notes.) No row: the
+-- slow path.
+BEGIN;
+SET @holdfast_ticket = NULL, @holdfast_ended = NULL, @holdfast_head = NULL, @holdfast_wanted = 0;
+SELECT next_ticket, owner, host, pid, granted_at, claimed, waiters + 1
+  INTO @holdfast_ticket, @holdfast_owner, @holdfast_host, @holdfast_pid, @holdfast_granted, @holdfast_claimed, @holdfast_place
+  FROM holdfast_locks FORCE INDEX (PRIMARY)
+ WHERE lock_key = :key AND notes = :notes AND notes = :full_notes AND NOT last_attempt <=> :attempt FOR UPDATE;
+SET @holdfast_now = :clock;
+SELECT min(expires_at), min(token), min(terms <=> :notes AND attempt <> :attempt)
+  INTO @holdfast_end, @holdfast_token, @holdfast_single
+  FROM holdfast_holds FORCE INDEX (PRIMARY) WHERE lock_key = :key;
+SELECT 1 INTO @holdfast_ended FROM holdfast_ended WHERE lock_key = :key AND attempt = :attempt AND until_at > @holdfast_now;
+SELECT 1 INTO @holdfast_ended FROM holdfast_tickets FORCE INDEX (by_attempt) WHERE lock_key = :key AND attempt = :attempt;
+SELECT expires_at INTO @holdfast_head FROM holdfast_tickets FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY number LIMIT 1;
+SET @holdfast_ticket = IF(@holdfast_single AND coalesce(@holdfast_head > @holdfast_now, 1) AND @holdfast_end > @holdfast_now
+                          AND @holdfast_ended IS NULL, @holdfast_ticket, NULL);
+UPDATE holdfast_locks FORCE INDEX (PRIMARY) SET next_ticket = next_ticket + 1, waiters = waiters + 1
+ WHERE lock_key = :key AND @holdfast_ticket IS NOT NULL;
+INSERT INTO holdfast_tickets (lock_key, number, attempt, owner, instance, host, pid, claim, queued_at, expires_at, terms)
+SELECT :key, @holdfast_ticket, :attempt, :owner, :instance, :host, :pid, :claim, @holdfast_now, @holdfast_now + :patience, :terms
+  FROM DUAL WHERE @holdfast_ticket IS NOT NULL;
+COMMIT;
+SELECT 1 INTO @holdfast_wanted FROM holdfast_holds AS h FORCE INDEX (by_owner)
+  STRAIGHT_JOIN holdfast_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = h.lock_key
+ WHERE h.owner = :owner AND l.waiters > 0 LIMIT 1;
+SELECT 1 INTO @holdfast_wanted FROM holdfast_locks FORCE INDEX (by_owner) WHERE owner = :owner AND waiters > 0 LIMIT 1;
+SELECT concat_ws('\n', concat_ws(' ', @holdfast_pid, @holdfast_token, @holdfast_granted, @holdfast_claimed, @holdfast_end,
+                                 @holdfast_place, @holdfast_now, @holdfast_wanted), @holdfast_host, @holdfast_owner)
+  FROM DUAL WHERE @holdfast_ticket IS NOT NULL;
+
+-- name: pass_permit
+-- The fast path of releasing one of several permits with somebody waiting, as hand_over is for a plain lock: a row with the
+-- winner. It is in lines: token, grant, length, when the first of all holds ends, and how long the next head would have to
+-- claim; attempt, instance; the next head's attempt and instance, which are empty if there is none; the rest is the owner.
+-- Only where there is nothing else to settle: each permit is held by itself, so that exactly one is free then; no hold has
+-- ended; the head of the queue wants one, the next one some, and both are alive; no fence. No row: the slow path.
+--
+-- Nothing in the lock's row shows the winner, so signals are written, for it and for a head that has to watch the holds
+-- (see settlement.tell_head). They are part of the transaction, which spares a commit. The winner's says what
+-- can be entered by, when the named lock proves it as in hand_over: the instant of the grant is its token as well, unless
+-- the clock was set back, and then it says no length.
+BEGIN;
+SET @holdfast_notes = NULL, @holdfast_free = NULL, @holdfast_ticket = NULL, @holdfast_second = NULL, @holdfast_first = NULL,
+    @holdfast_token = NULL, @holdfast_next = NULL, @holdfast_next_home = NULL, @holdfast_next_claim = NULL;
+SELECT notes, token INTO @holdfast_notes, @holdfast_token
+  FROM holdfast_locks FORCE INDEX (PRIMARY)
+ WHERE lock_key = :key AND holds > 1 AND notes = :full_notes FOR UPDATE;
+SET @holdfast_now = :clock;
+SELECT 1 INTO @holdfast_free FROM holdfast_locks FORCE INDEX (by_token)
+ WHERE token = @holdfast_token AND lock_key = :key FOR UPDATE SKIP LOCKED;
+SELECT min(terms <=> @holdfast_notes AND expires_at > @holdfast_now), max(attempt = :attempt AND token = :token),
+       min(IF(attempt = :attempt, NULL, token)), min(IF(attempt = :attempt, NULL, expires_at)),
+       max(IF(attempt = :attempt, NULL, expires_at))
+  INTO @holdfast_single, @holdfast_ours, @holdfast_first, @holdfast_end, @holdfast_last
+  FROM holdfast_holds FORCE INDEX (PRIMARY) WHERE lock_key = :key;
+SELECT number, attempt, owner, instance, host, pid, claim, terms <=> @holdfast_notes AND expires_at > @holdfast_now
+  INTO @holdfast_ticket, @holdfast_winner, @holdfast_owner, @holdfast_home, @holdfast_host, @holdfast_pid,
+       @holdfast_claim, @holdfast_head
+  FROM holdfast_tickets FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY number LIMIT 1;
+SELECT attempt, instance, claim, coalesce(terms LIKE '{"mode":"permits",%', 0) AND expires_at > @holdfast_now
+  INTO @holdfast_next, @holdfast_next_home, @holdfast_next_claim, @holdfast_second
+  FROM holdfast_tickets FORCE INDEX (PRIMARY) WHERE lock_key = :key ORDER BY number LIMIT 1 OFFSET 1;
+SET @holdfast_ticket = IF(@holdfast_free AND @holdfast_single AND @holdfast_ours AND @holdfast_head
+                          AND coalesce(@holdfast_second, 1), @holdfast_ticket, NULL),
+    @holdfast_token = greatest(@holdfast_token + 1, @holdfast_now),
+    @holdfast_end = least(@holdfast_end, @holdfast_now + @holdfast_claim),
+    @holdfast_last = greatest(@holdfast_last, @holdfast_now + @holdfast_claim);
+SELECT owner, granted_at, instance, host, pid, claimed
+  INTO @holdfast_first_owner, @holdfast_first_granted, @holdfast_first_home, @holdfast_first_host, @holdfast_first_pid,
+       @holdfast_first_claimed
+  FROM holdfast_holds FORCE INDEX (PRIMARY) WHERE lock_key = :key AND token = @holdfast_first LIMIT 1;
+INSERT INTO holdfast_ended (lock_key, attempt, why, until_at)
+SELECT :key, :attempt, 'released', @holdfast_now + 60000000 FROM DUAL WHERE @holdfast_ticket IS NOT NULL
+    ON DUPLICATE KEY UPDATE why = 'released', broken_by = NULL, reason = NULL, until_at = @holdfast_now + 60000000;
+UPDATE holdfast_holds FORCE INDEX (PRIMARY)
+   SET attempt = @holdfast_winner, owner = @holdfast_owner, token = @holdfast_token, claimed = 0,
+       expires_at = @holdfast_now + @holdfast_claim, granted_at = @holdfast_now,
+       instance = @holdfast_home, host = @holdfast_host, pid = @holdfast_pid
+ WHERE lock_key = :key AND @holdfast_ticket IS NOT NULL AND attempt = :attempt;
+DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = @holdfast_ticket;
+UPDATE holdfast_locks FORCE INDEX (PRIMARY)
+   SET token = @holdfast_token, waiters = waiters - 1, owner = @holdfast_first_owner, granted_at = @holdfast_first_granted,
+       instance = @holdfast_first_home, host = @holdfast_first_host, pid = @holdfast_first_pid,
+       claimed = @holdfast_first_claimed, expires_at = @holdfast_last
+ WHERE lock_key = :key AND @holdfast_ticket IS NOT NULL;
+SET @holdfast_to = IF(@holdfast_ticket IS NULL, NULL, nullif(substring_index(@holdfast_home, '/', 1), :instance)),
+    @holdfast_next_to = IF(@holdfast_ticket IS NOT NULL AND @holdfast_end - @holdfast_now < @holdfast_next_claim,
+                           nullif(substring_index(@holdfast_next_home, '/', 1), :instance), NULL);
+INSERT INTO holdfast_signals (instance, sent_to, kind, lock_key, attempt, expires_in, at)
+SELECT @holdfast_to, substr(@holdfast_home, length(@holdfast_to) + 2), 'granted', :key, @holdfast_winner,
+       IF(@holdfast_token = @holdfast_now, @holdfast_claim, 0), @holdfast_now
+  FROM DUAL WHERE IS_USED_LOCK(left(concat('holdfast:', @holdfast_to), 64)) IS NOT NULL;
+INSERT INTO holdfast_signals (instance, sent_to, kind, lock_key, attempt, expires_in, at)
+SELECT @holdfast_next_to, substr(@holdfast_next_home, length(@holdfast_next_to) + 2), 'head', :key, @holdfast_next,
+       @holdfast_end - @holdfast_now, :signalled
+  FROM DUAL WHERE IS_USED_LOCK(left(concat('holdfast:', @holdfast_next_to), 64)) IS NOT NULL;
+COMMIT;
+DO IF(@holdfast_proof IS NULL, 0, RELEASE_LOCK(@holdfast_proof));
+SET @holdfast_proof = concat_ws(' ', 'holdfast', @holdfast_token, left(sha1(concat(database(), '.holdfast_locks ', CAST(:key AS BINARY))), 32));
+DO IF(@holdfast_to IS NULL, 0, GET_LOCK(@holdfast_proof, 0));
+SELECT concat_ws('\n', concat_ws(' ', @holdfast_token, @holdfast_now, @holdfast_claim, @holdfast_end,
+                                 coalesce(@holdfast_next_claim, 0)), @holdfast_winner, @holdfast_home,
+                 coalesce(@holdfast_next, ''), coalesce(@holdfast_next_home, ''), @holdfast_owner)
+  FROM DUAL WHERE @holdfast_ticket IS NOT NULL;
+SET @holdfast_line = IS_USED_LOCK(left(concat('holdfast:', @holdfast_to), 64)),
+    @holdfast_next_line = nullif(IS_USED_LOCK(left(concat('holdfast:', @holdfast_next_to), 64)), @holdfast_line);
+KILL QUERY coalesce(@holdfast_line, @holdfast_next_line);
+KILL QUERY IF(@holdfast_line IS NULL, NULL, @holdfast_next_line);
 
 -- name: begin
 BEGIN;
@@ -700,7 +815,8 @@ SELECT GET_LOCK(left(concat('holdfast:', :instance), 64), :timeout);
 -- What is waited for is a lock that another listener has for its life. 1: we have it now, and others wait behind us. Who
 -- has it (:first) sleeps. Only that one: all sleeps of a server share one mutex, and ending them made each other wait.
 -- Then what there is to hear, a value a line: a row each of what was handed to us, with when that was, for how long, and
--- whether it is proved to have reached the disk (see hand_over); and of the signals. group_concat would make a file.
+-- whether it is proved to have reached the disk (see hand_over); and of the signals, with the token of those that are
+-- proved to have (see pass_permit), or 0. group_concat would make a file.
 -- MariaDB goes on after a wait that was ended; where the error comes instead, it is asked for again.
 SELECT IF(EXISTS (SELECT 1 FROM holdfast_locks FORCE INDEX (by_winner)
                    WHERE handed_to = :instance AND NOT find_in_set(token, :told))
@@ -710,7 +826,11 @@ SELECT concat_ws('\n', 'granted', lock_key, attempt, instance, token, granted_at
                  IS_USED_LOCK(concat_ws(' ', 'holdfast', token, left(sha1(concat(database(), '.holdfast_locks ', lock_key)), 32)))
                  IS NOT NULL)
   FROM holdfast_locks FORCE INDEX (by_winner) WHERE handed_to = :instance;
-SELECT concat_ws('\n', kind, lock_key, attempt, sent_to, expires_in, id) FROM holdfast_signals WHERE instance = :instance ORDER BY id;
+SELECT concat_ws('\n', kind, lock_key, attempt, sent_to, expires_in, id,
+                 IF(kind = 'granted' AND expires_in > 0
+                    AND IS_USED_LOCK(concat_ws(' ', 'holdfast', at, left(sha1(concat(database(), '.holdfast_locks ', lock_key)), 32)))
+                    IS NOT NULL, at, 0))
+  FROM holdfast_signals WHERE instance = :instance ORDER BY id;
 
 -- name: delete_signal
 DELETE FROM holdfast_signals WHERE id = :id;
