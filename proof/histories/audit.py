@@ -53,6 +53,9 @@ _TABLES = {
 }
 
 
+MOVE = "MOVE"  # an update by which a hold becomes that of another attempt: before it, the one before is gone
+
+
 class _Watched(NamedTuple):
     """What is written down of a table. Columns are those of the audit behind `at`, from *row*: NEW or OLD."""
 
@@ -63,7 +66,7 @@ class _Watched(NamedTuple):
 
     @property
     def row(self) -> str:
-        return "OLD" if self.event == "DELETE" else "NEW"
+        return "OLD" if self.event in ("DELETE", MOVE) else "NEW"
 
 
 _LOCK = (
@@ -85,6 +88,7 @@ _OUTCOME = "{row}.token, '', '', {row}.succeeded, {row}.until_at, 0, 0, 0, 0, {r
 _WATCHED = [
     _Watched("locks", "INSERT", "lock", _LOCK),
     _Watched("locks", "UPDATE", "lock", _LOCK),
+    _Watched("holds", MOVE, "unhold", _HOLD),
     _Watched("holds", "INSERT", "hold", _HOLD),
     _Watched("holds", "UPDATE", "hold", _HOLD),
     _Watched("holds", "DELETE", "unhold", _HOLD),
@@ -97,7 +101,7 @@ _WATCHED = [
 # An update that changes nothing of this is no change: MariaDB runs triggers for those too.
 _COMPARED = {
     "locks": "token owner attempt claimed expires_at granted_at holds waiters",
-    "holds": "claimed expires_at terms",
+    "holds": "attempt claimed expires_at terms",
     "tickets": "expires_at",
 }
 
@@ -140,12 +144,13 @@ def _trigger(dialect: str, watched: _Watched) -> list[str]:
         f"INSERT INTO proof_audit ({_COLUMNS})"
         f" VALUES ({CLOCKS[dialect]}, '{what}', {watched.row}.lock_key, {values});"
     )
-    columns = _COMPARED.get(table, "").split() if event == "UPDATE" else []
-    head = f"AFTER {event} ON holdfast_{table} FOR EACH ROW"
+    columns = _COMPARED.get(table, "").split() if event == "UPDATE" else ["attempt"] if event == MOVE else []
+    when = "BEFORE UPDATE" if event == MOVE else f"AFTER {event}"
+    head = f"{when} ON holdfast_{table} FOR EACH ROW"
     if dialect == "postgresql":
         changed = " OR ".join(f"OLD.{column} IS DISTINCT FROM NEW.{column}" for column in columns)
         head = f"{head} WHEN ({changed})" if changed else head
-        body = f"$$ BEGIN {note} RETURN NULL; END $$"
+        body = f"$$ BEGIN {note} RETURN NEW; END $$"
         return [
             f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS {body}",
             f"CREATE TRIGGER {name} {head} EXECUTE FUNCTION {name}()",

@@ -33,9 +33,7 @@ POSTGRES_OWN |= {"fence_alive", "notify_within", "mark", "back_to_mark", "forget
 # The fast way of a claim, which is another one on each.
 OWN |= {"claim_note", "claim_pick", "claim_locks", "claim_new", "claim_free", "claim_want"}
 OWN |= {"claim_works"}
-# Semaphores: PostgreSQL leaves them to the rules.
-OWN |= {"join_full", "pass_permit"}
-POSTGRES_OWN |= {"claim_works", "want_work"}
+POSTGRES_OWN |= {"claim_works", "want_work", "notify_permit"}
 
 PREFIX = "big_"
 ROWS = 20_000
@@ -102,7 +100,7 @@ def big(mariadb_database: tuple) -> Iterator[MySQLSession]:
         "SET @holdfast_new = '1', @holdfast_over = '1', @holdfast_again = '1', @holdfast_taken = '1'"
     )
     session.script("SELECT group_concat(hex('id-1')) INTO @holdfast_gone")
-    session.script("SET @holdfast_number = 1, @holdfast_token = 78, @holdfast_first = 1")
+    session.script("SET @holdfast_ticket = 1, @holdfast_token = 78, @holdfast_first = 1")
     session.script(f"SET @holdfast_works = '{GIVEN['works']}', @holdfast_free = '1', @holdfast_mine = '1'")
     yield session
     store.tables().drop()

@@ -201,7 +201,8 @@ SELECT concat_ws('\n', concat_ws(' ', @holdfast_pid, @holdfast_token, @holdfast_
 -- winner. It is in lines: token, grant, length, when the first of all holds ends, and how long the next head would have to
 -- claim; attempt, instance; the next head's attempt and instance, which are empty if there is none; the rest is the owner.
 -- Only where there is nothing else to settle: each permit is held by itself, so that exactly one is free then; no hold has
--- ended; the head of the queue wants one, the next one some, and both are alive; no fence. No row: the slow path.
+-- ended; the head of the queue wants one, the next one some, and both are alive; no fence. No row: the slow path. The row
+-- that counts tickets and holds is written last: who reads the writes in their order sees one step.
 --
 -- Nothing in the lock's row shows the winner, so signals are written, for it and for a head that has to watch the holds
 -- (see settlement.tell_head). They are part of the transaction, which spares a commit. The winner's says what
@@ -237,6 +238,7 @@ SELECT owner, granted_at, instance, host, pid, claimed
   INTO @holdfast_first_owner, @holdfast_first_granted, @holdfast_first_home, @holdfast_first_host, @holdfast_first_pid,
        @holdfast_first_claimed
   FROM holdfast_holds FORCE INDEX (PRIMARY) WHERE lock_key = :key AND token = @holdfast_first LIMIT 1;
+DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = @holdfast_ticket;
 INSERT INTO holdfast_ended (lock_key, attempt, why, until_at)
 SELECT :key, :attempt, 'released', @holdfast_now + 60000000 FROM DUAL WHERE @holdfast_ticket IS NOT NULL
     ON DUPLICATE KEY UPDATE why = 'released', broken_by = NULL, reason = NULL, until_at = @holdfast_now + 60000000;
@@ -245,7 +247,6 @@ UPDATE holdfast_holds FORCE INDEX (PRIMARY)
        expires_at = @holdfast_now + @holdfast_claim, granted_at = @holdfast_now,
        instance = @holdfast_home, host = @holdfast_host, pid = @holdfast_pid
  WHERE lock_key = :key AND @holdfast_ticket IS NOT NULL AND attempt = :attempt;
-DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = @holdfast_ticket;
 UPDATE holdfast_locks FORCE INDEX (PRIMARY)
    SET token = @holdfast_token, waiters = waiters - 1, owner = @holdfast_first_owner, granted_at = @holdfast_first_granted,
        instance = @holdfast_first_home, host = @holdfast_first_host, pid = @holdfast_first_pid,

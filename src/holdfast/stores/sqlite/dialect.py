@@ -107,21 +107,17 @@ class SQLiteDialect(Dialect[FileSessions]):
 
         def pass_on(run: Transaction) -> list[Row]:
             named = {"key": key, "attempt": ours, "token": request.token, "now": instant(request.now)}
-            for now, token, terms, number, claim, attempt, owner, instance, host, pid, *head in run(
+            for now, token, number, claim, attempt, owner, instance, host, pid, *head in run(
                 "next_permit", **named
             ):
-                ended = {
-                    "why": "released",
-                    "by": None,
-                    "reason": None,
-                    "until_at": now + REMEMBER["released"],
-                }
-                run("write_ended", key=key, attempt=ours, **ended)
-                run("delete_hold", key=key, attempt=ours)
-                lease = {"attempt": attempt, "owner": owner, "token": token, "terms": terms, "claimed": 0}
-                place = {"instance": instance, "host": host, "pid": pid}
-                run("write_hold", key=key, expires_at=now + claim, granted_at=now, **lease, **place)
+                # The row that counts both comes last: who reads these writes in their order sees one step.
                 run("delete_ticket", key=key, number=number)
+                until = now + REMEMBER["released"]
+                ended = {"why": "released", "by": None, "reason": None, "until_at": until}
+                run("write_ended", key=key, attempt=ours, **ended)
+                lease = {"winner": attempt, "owner": owner, "token": token, "expires_at": now + claim}
+                place = {"instance": instance, "host": host, "pid": pid}
+                run("move_hold", key=key, attempt=ours, granted_at=now, **lease, **place)
                 ((end,),) = run("pass_permit", key=key, token=token)
                 return [(owner, instance, attempt, token, now, claim, end, *head)]
             return []

@@ -116,7 +116,7 @@ RETURNING :clock, next_ticket - 1, waiters, owner, host, pid,
 -- who is head then. Only where there is nothing else to settle: each permit is held by itself, so that exactly one is
 -- free then; no hold has ended; the head of the queue wants one, the next one some, and both are alive. No row: the slow
 -- path.
-SELECT t.now, max(l.token + 1, t.now), one.terms, one.number, one.claim, one.attempt, one.owner, one.instance, one.host, one.pid,
+SELECT t.now, max(l.token + 1, t.now), one.number, one.claim, one.attempt, one.owner, one.instance, one.host, one.pid,
        two.instance, two.attempt, two.claim
   FROM (SELECT :clock AS now) AS t
  CROSS JOIN holdfast_locks AS l
@@ -131,6 +131,13 @@ SELECT t.now, max(l.token + 1, t.now), one.terms, one.number, one.claim, one.att
                     WHERE h.lock_key = :key AND (h.terms IS NOT l.notes OR h.expires_at <= t.now))
    AND one.terms = l.notes AND one.expires_at > t.now
    AND (two.number IS NULL OR (two.expires_at > t.now AND two.terms LIKE '{"mode":"permits",%'));
+
+-- name: move_hold
+-- One hold becomes the other, on the same terms: that writes less than to delete one and to make one.
+UPDATE holdfast_holds
+   SET attempt = :winner, owner = :owner, instance = :instance, host = :host, pid = :pid,
+       token = :token, claimed = 0, expires_at = :expires_at, granted_at = :granted_at
+ WHERE lock_key = :key AND attempt = :attempt;
 
 -- name: pass_permit
 -- Brings the lock's row up to its holds, of which one was replaced: a row with when the first of them ends.

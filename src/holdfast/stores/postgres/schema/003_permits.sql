@@ -95,6 +95,8 @@ BEGIN
         RETURN;
     END IF;
     its_token := greatest(its_token, at);
+    -- The row that counts both comes last: who reads these writes in their order sees one step.
+    DELETE FROM @.holdfast_tickets AS t WHERE t.lock_key = a_key AND t.number = one.number;
     INSERT INTO @.holdfast_ended AS e (lock_key, attempt, why, until_at)
     VALUES (a_key, an_attempt, 'released', at + a_memory)
         ON CONFLICT (lock_key, attempt) DO UPDATE
@@ -104,7 +106,6 @@ BEGIN
        SET attempt = one.attempt, owner = one.owner, token = its_token, claimed = 0, expires_at = at + one.claim,
            granted_at = at, instance = one.instance, host = one.host, pid = one.pid
      WHERE h.lock_key = a_key AND h.attempt = an_attempt;
-    DELETE FROM @.holdfast_tickets AS t WHERE t.lock_key = a_key AND t.number = one.number;
     UPDATE @.holdfast_locks AS l
        SET token = its_token, waiters = l.waiters - 1, expires_at = greatest(last_end, at + one.claim),
            owner = f.owner, granted_at = f.granted_at, instance = f.instance, host = f.host, pid = f.pid, claimed = f.claimed
