@@ -18,6 +18,12 @@ from holdfast.stores.base import StoreOptions
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.conformance import CLIENT
 from holdfast.testing.conformance.asker import KEY, permits
+from proof.checkers.order import rules
+from proof.checkers.order.clocks import Clocks
+from proof.checkers.order.requests import Asked
+from proof.checkers.order.rules import Findings
+from proof.checkers.order.steps import Replay
+from proof.histories import audit
 from tests.conformance.situations import (
     ASKED,
     FULL,
@@ -171,3 +177,22 @@ def test_a_join_and_a_hand_over_of_a_semaphore_are_few_statements_each(houses: l
     assert [text.split()[0] for text in house.said] == (
         ["BEGIN", "SELECT", "DELETE", "INSERT", "UPDATE", "UPDATE", "COMMIT"]
     )
+
+
+def test_what_is_written_down_of_a_permit_that_is_passed_on_is_one_step(houses: list[FileHouse]) -> None:
+    """For who reads the writes in their order, as `proof` does: nobody is passed, and no ticket is lost."""
+    house = houses[0]
+    with closing(sqlite3.connect(house.path)) as connection:
+        for statement in audit.statements("sqlite"):
+            connection.execute(statement)
+    semaphore(*FULL, waiters=(ONE, ONE))(house)
+    for number in (1, 2):
+        house.release(f"a-{number}", 101.0, token=99_999_999 + number)
+    found = Findings()
+    replay = Replay(found, Asked([]), Clocks([], [], []), one_writer=True, claim=5_000_000)
+    replay.read(audit.read(f"sqlite:///{house.path}"))
+    verdict = found.verdict()
+    assert verdict.checked[rules.NOT_PASSED.name] == 2
+    told = {each.rule for each in verdict.violations}
+    # Nobody's requests were recorded, so there is more to be found.
+    assert not told & {rule.name for rule in (rules.NOT_PASSED, rules.KEPT, rules.ADDS_UP)}, told
