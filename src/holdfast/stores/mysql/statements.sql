@@ -154,7 +154,7 @@ UPDATE holdfast_locks FORCE INDEX (PRIMARY)
 DELETE FROM holdfast_tickets WHERE lock_key = :key AND number = @holdfast_number;
 COMMIT;
 DO IF(@holdfast_proof IS NULL, 0, RELEASE_LOCK(@holdfast_proof));
-SET @holdfast_proof = concat_ws(' ', 'holdfast', @holdfast_token, left(sha1(concat(database(), '.holdfast_locks ', CAST(:key AS BINARY))), 32));
+SET @holdfast_proof = concat('holdfast ', @holdfast_token, ' ', left(sha1(concat(database(), '.holdfast_locks ', CAST(:key AS BINARY))), 32));
 DO IF(@holdfast_number IS NULL, 0, GET_LOCK(@holdfast_proof, 0));
 SELECT concat_ws('\n', concat_ws(' ', @holdfast_token, @holdfast_now, @holdfast_claim), @holdfast_winner, @holdfast_instance,
                  @holdfast_owner)
@@ -265,7 +265,7 @@ SELECT @holdfast_next_to, substr(@holdfast_next_home, length(@holdfast_next_to) 
   FROM DUAL WHERE IS_USED_LOCK(left(concat('holdfast:', @holdfast_next_to), 64)) IS NOT NULL;
 COMMIT;
 DO IF(@holdfast_proof IS NULL, 0, RELEASE_LOCK(@holdfast_proof));
-SET @holdfast_proof = concat_ws(' ', 'holdfast', @holdfast_token, left(sha1(concat(database(), '.holdfast_locks ', CAST(:key AS BINARY))), 32));
+SET @holdfast_proof = concat('holdfast ', @holdfast_token, ' ', left(sha1(concat(database(), '.holdfast_locks ', CAST(:key AS BINARY))), 32));
 DO IF(@holdfast_to IS NULL, 0, GET_LOCK(@holdfast_proof, 0));
 SELECT concat_ws('\n', concat_ws(' ', @holdfast_token, @holdfast_now, @holdfast_claim, @holdfast_end,
                                  coalesce(@holdfast_next_claim, 0)), @holdfast_winner, @holdfast_home,
@@ -824,12 +824,12 @@ SELECT IF(EXISTS (SELECT 1 FROM holdfast_locks FORCE INDEX (by_winner)
           OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0,
           IF(:first, SLEEP(:seconds), GET_LOCK('holdfast first', :seconds)));
 SELECT concat_ws('\n', 'granted', lock_key, attempt, instance, token, granted_at, expires_at - granted_at,
-                 IS_USED_LOCK(concat_ws(' ', 'holdfast', token, left(sha1(concat(database(), '.holdfast_locks ', lock_key)), 32)))
+                 IS_USED_LOCK(concat('holdfast ', token, ' ', left(sha1(concat(database(), '.holdfast_locks ', lock_key)), 32)))
                  IS NOT NULL)
   FROM holdfast_locks FORCE INDEX (by_winner) WHERE handed_to = :instance;
 SELECT concat_ws('\n', kind, lock_key, attempt, sent_to, expires_in, id,
                  IF(kind = 'granted' AND expires_in > 0
-                    AND IS_USED_LOCK(concat_ws(' ', 'holdfast', at, left(sha1(concat(database(), '.holdfast_locks ', lock_key)), 32)))
+                    AND IS_USED_LOCK(concat('holdfast ', at, ' ', left(sha1(concat(database(), '.holdfast_locks ', lock_key)), 32)))
                     IS NOT NULL, at, 0))
   FROM holdfast_signals WHERE instance = :instance ORDER BY id;
 
