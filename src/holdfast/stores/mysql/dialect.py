@@ -12,7 +12,7 @@ from holdfast.core.cluster import Claim, Claimed, Offer, OfferedWork
 from holdfast.core.data import replace
 from holdfast.core.events import HistoryLevel
 from holdfast.core.requests import Acquire, Granted, Holder, Queued, Release, Released, Request, Sweep
-from holdfast.stores.base import instant, micros, place_of
+from holdfast.stores.base import instant
 from holdfast.stores.mysql import callers, claims, failures, galera
 from holdfast.stores.mysql.schema import SCHEMA, SQL, named
 from holdfast.stores.mysql.session import MySQLSession
@@ -21,7 +21,7 @@ from holdfast.stores.signals import Signals
 from holdfast.stores.sql.callers import rehearsal
 from holdfast.stores.sql.callers.connections import Caller
 from holdfast.stores.sql.callers.rehearsal import Foreseen
-from holdfast.stores.sql.dialect import Dialect, asked, joining
+from holdfast.stores.sql.dialect import Dialect, asked, joining, queueing
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.transactions.session import Conflict, RowLocked
 from holdfast.stores.sql.transactions.sessions import PooledSessions
@@ -84,10 +84,7 @@ class MySQLDialect(Dialect[PooledSessions]):
 
     def queue(self, request: Acquire) -> tuple[Queued, bool] | None:
         """Join a queue in one round trip."""
-        named = {"key": request.key, "attempt": request.attempt, "owner": request.owner}
-        times = {"claim": micros(request.claim), "patience": micros(request.patience)}
-        asking = {**named, **times, "now": instant(request.now), **place_of(request.client)}
-        return _queued(self.sessions.fetch("join_queue", **asking))
+        return _queued(self.sessions.fetch("join_queue", **queueing(request)))
 
     def join_full(self, request: Acquire) -> tuple[Queued, bool] | None:
         """Join the queue of a semaphore in one round trip."""
