@@ -58,6 +58,7 @@ class Won:
         first = stage.call(stage.locks.acquire, "nightly", ttl=60.0)
         waits: Future[Any] = actor.start(self.locks.acquire, "nightly", **{"ttl": 60.0, **options})
         stage.until_waiting("nightly", 1)
+        eventually(self.locks._engine.keeper.tickets)  # that the winner has heard that it waits
         self.actor = actor
         stage.call(first.release)
         self.lease = waits.result(PATIENCE)

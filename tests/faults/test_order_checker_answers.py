@@ -226,6 +226,22 @@ def test_a_release_that_nobody_was_told_of_is_found() -> None:
     finds(story, rules.RESOLVED, "a/1 has released it 1 times")
 
 
+def test_a_release_that_the_store_was_too_ill_for_may_be_done_later() -> None:
+    """The library pursues it: what was told to have failed is given back all the same."""
+    story = Story()
+    turn = story.take(KEY, "a/1")
+    story.wait(0.1)
+    turn.release()
+
+    def fails(error: str) -> None:
+        change(story.history.calls, lambda call: call.kind == "release", outcome="refused", error=error)
+
+    fails("StoreUnavailable: the disk is full")
+    assert rules.RESOLVED.name not in found(story)
+    fails("NotHeld: released already")
+    finds(story, rules.RESOLVED, "a/1 has released it 1 times")
+
+
 def test_a_call_may_ask_again_when_its_grant_came_too_late_to_be_trusted() -> None:
     """Its second attempt is the same call: the first is given back of itself."""
     story = Story()
