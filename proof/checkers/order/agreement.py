@@ -181,17 +181,18 @@ class Agreement:
                 )
         counts = Counter(call.outcome for call in calls if call.kind == "release")
         unknown = sum(call.outcome == "unknown" for call in taking)
-        let_go = sum(hold.ended == "let go" for _, hold in done.values())
-        # A release that fails because the store does is done later, in the background.
-        failed = [call for call in calls if call.kind == "release" and call.outcome == "refused"]
-        later = sum(call.error.startswith("StoreUnavailable:") for call in failed)
+        gone = [hold for _, hold in done.values() if hold.ended == "let go"]
+        let_go = len(gone)
+        # A release that fails because the store does is done later, in the background: as a withdrawal.
+        withdrawn = sum(self._asked.attempts[hold.attempt].withdrawn for hold in gone)
+        later = min(withdrawn, counts["refused"])
         # Whoever does not live to see its grant gives it back of itself, without a call.
         if let_go > counts["ok"] + later + counts["unknown"] + unknown:
             self._findings.violated(
                 rules.RESOLVED,
                 turn[0],
                 f"{turn[1]} has released it {let_go} times; it was told of {counts['ok']}, and"
-                f" {counts['unknown'] + unknown} of its calls have had no answer, {later} were to be done"
+                f" {counts['unknown'] + unknown} of its calls have had no answer, {later} were done"
                 " later",
             )
         self._findings.check(rules.RESOLVED, unknown + counts["unknown"])

@@ -19,7 +19,7 @@ def micros(seconds: float) -> int:
 class Attempt:
     """What became of one attempt, as its client knows."""
 
-    __slots__ = ("asked", "entered", "granted", "key", "let_go", "owner", "ttl", "waited")
+    __slots__ = ("asked", "entered", "granted", "key", "let_go", "owner", "ttl", "waited", "withdrawn")
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -27,6 +27,7 @@ class Attempt:
         self.asked = math.inf  # when it first asked for the lock
         self.ttl = 0  # the longest that it asked for, in microseconds
         self.let_go = math.inf  # when it first asked to be rid of it: a release or a withdrawal
+        self.withdrawn = False  # whether it asked for a withdrawal
         self.waited: list[tuple[float, float]] = []  # answers that it waits: when told, and asked; in order
         self.granted: list[Ask] = []
         self.entered = 0  # by the hand-over, under this token
@@ -98,5 +99,6 @@ class Asked:
         elif kind in ("Release", "Withdraw"):
             if ask.outcome != "refused":
                 attempt.let_go = min(attempt.let_go, ask.called)
+                attempt.withdrawn |= kind == "Withdraw"
             if ask.answer == "Released":
                 self.releases.append(ask)
