@@ -307,6 +307,23 @@ def test_a_release_may_be_lost_in_a_crash_of_a_database_that_may_lose_it() -> No
     assert found(story(A_HAS_IT, A_GIVES_IT, after_its_end, faults=[CRASH])) == ["linearizable"]
 
 
+def test_a_hand_over_may_be_seen_and_then_be_lost_in_a_crash() -> None:
+    """MariaDB shows it to others before it is on the disk. Nobody may be told that it is there."""
+    lost = ask((0.5, 2.0), "Release", "a.1", "", token=10)
+    seen = ask((0.6, 0.7), "Refresh", "b.1", "handed")
+    over = ask((1.5, 1.6), "Release", "a.1", "NotHeld", token=10, why="expired")
+    again = (A_HAS_IT, B_WAITS, lost, seen, over)
+    rows = [row(1, "lock", "a.1", 10), row(2, "lock", "", 10)]
+    for store, faults, violations in (
+        ("mariadb", [CRASH], []),
+        ("mariadb", [], ["linearizable"]),
+        ("sqlite", [CRASH], ["linearizable"]),
+    ):
+        history = story(*again, faults=faults, audit=rows)
+        history.run.store = store
+        assert found(history) == violations, store
+
+
 def test_who_is_told_to_wait_may_be_told_so_because_a_transaction_pins_the_lock() -> None:
     key = "fenced:0"
     asks = [replace(each, key=key) for each in (A_HAS_IT, ask((1.2, 1.3), "Acquire", "b.1", "Busy"))]

@@ -9,7 +9,12 @@ import pytest
 
 from proof.checkers import order
 from proof.checkers.order import rules
+from proof.checkers.order.clocks import Clocks
+from proof.checkers.order.ledger import Key, Ticket
+from proof.checkers.order.line import Line
 from proof.checkers.order.plants import KEY, change, drop, finds, found, holds
+from proof.checkers.order.requests import Asked
+from proof.checkers.order.rules import Findings
 from proof.checkers.order.story import BEGAN, Story, Turn
 from proof.histories.records import Audit, Injected
 
@@ -235,3 +240,18 @@ def test_a_step_of_the_clock_excuses_only_what_is_near_it() -> None:
         step = Injected("database clock step", "", BEGAN - ago - 0.1, BEGAN - ago, 0, "+0.5 s", ("belief",))
         story.history.faults.append(step)
         assert violated - excused <= set(found(story)), ago
+
+
+@pytest.mark.parametrize(("until", "told"), [(30, []), (90, [rules.NOT_PASSED.name])])
+def test_who_asks_when_its_ticket_is_dead_is_granted_behind_those_who_wait(
+    until: int, told: list[str]
+) -> None:
+    """All are granted in one step, whose rows still have the ticket that a late heartbeat has moved."""
+    findings, key = Findings(), Key(KEY)
+    for number, attempt, end in ((1, "a", until), (2, "b", 90)):
+        ticket = Ticket(Audit(number, 10, "ticket", KEY, 0, attempt, attempt, True, end, 10, number))
+        key.left[attempt] = ticket
+    granted = [Audit(9, 50, "hold", KEY, token, who, who) for token, who in ((20, "b"), (21, "a"))]
+    line = Line(findings, Asked([]), Clocks([], [], []), one_writer=True)
+    line.check(key, granted, granted, 50)
+    assert [each.rule for each in findings.verdict().violations] == told

@@ -109,6 +109,7 @@ class _Cutter:
         self._rows = Rows(rows, asks)
         self._steps = _steps(history)
         self._crashes = Spans(_crashes(history))
+        self._is_lazy = history.run.store == "postgres"  # what was answered may be undone, too
         self._breaks = Spans((ask.called, ask.called + UNDER_WAY) for ask in asks if ask.kind == "Break")
         self._pins = Spans(pins(updates, asks) if self._slice.key.partition(":")[0] == FENCED else ())
         claim = float(history.run.settings.get("claim") or max(ask.patience for ask in asks))
@@ -195,7 +196,7 @@ class _Cutter:
                 latest=self._moved(ask, latest) if ask.ttl else latest,
                 excused=self._waits.overlaps(called, returned, attempt),
                 pinned=returned - called >= ROW_LOCKED or self._pins.count(called, returned) > 0,
-                lossy=self._crashes.count(called, returned) > 0,
+                lossy=(self._is_lazy or not must) and self._crashes.count(called, returned) > 0,
                 forgotten=returned - first >= REMEMBERED,
                 by_others=self._by_others(attempt, owner, first, returned),
             )
@@ -253,8 +254,11 @@ def _steps(history: History) -> list[Step]:
 
 
 def _crashes(history: History) -> list[tuple[float, float]]:
-    """Return when a release may be answered that a crash undoes."""
-    if history.run.store != "postgres":
-        return []  # there every commit is on the disk, or at least with the system, before it is answered
+    """Return when a release may be seen by others, or on PostgreSQL be answered, that a crash undoes.
+
+    SQLite shows nobody a commit before it is with the system. MariaDB does, and writes then.
+    """
+    if history.run.store == "sqlite":
+        return []
     crashes = [fault for fault in history.faults if fault.fault in CRASHES]
     return [(fault.began - LAZY, fault.ended + NOTICED) for fault in crashes]

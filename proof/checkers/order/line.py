@@ -40,10 +40,14 @@ class Line:
             ticket = key.left.get(each.attempt)
             if ticket is not None:
                 ticket.token = each.token
-            places.append(math.inf if ticket is None else ticket.number)
+            number = math.inf if ticket is None else ticket.number
+            if ticket is None or ticket.lives_at(
+                now
+            ):  # who asks when its ticket is dead is behind all others
+                places.append(number)
             self._findings.check(rules.NOT_PASSED)
             for other in key.tickets.values():
-                if other.number >= places[-1]:
+                if other.number >= number:
                     break
                 self._pass(key, other, each, now)
         if places != sorted(places):
