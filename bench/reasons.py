@@ -20,11 +20,17 @@ _ON_POSTGRES = (
     " whose row has one index where ours has four (key, token, owner, expiry)"
 )
 _ON_MARIADB = "driver and client are Python, and take 780 µs of processor time for a hand-over"
+_IN_TASKS = "tasks and the event loop add about 30 µs to a pair"
+_TWO_CORES = "eight processes, and what they wait for, share two cores"
 _HEARTBEATS = "heartbeats of those who wait are counted as well"
 
 REASONS: dict[str, str] = {
     "… beside the leanest, distinct keys, normal": _INDEXES,
     "… beside the leanest, one key, normal": _INDEXES,
+    "SQLite pair, async, distinct keys, normal": _IN_TASKS,
+    "SQLite pair, async, one key, normal": _IN_TASKS,
+    "SQLite hand-over: cross/s": _TWO_CORES,
+    "SQLite hand-over: worst wait": _TWO_CORES,
     "SQLite pair, async, distinct keys, full": "what waits for the disk is done in a thread, not on the loop",
     "memory pair": "166 calls of Python, of which the store has 50: plan, lease, owner, place, keeper",
     "PostgreSQL pair beside a bare loop": "75 µs more of Python for a pair: plan, lease, keeper, pool",
@@ -37,6 +43,7 @@ REASONS: dict[str, str] = {
     "PostgreSQL contended: cross/s beside python-redis-lock": _NOT_DURABLE,
     "PostgreSQL contended: cross/s beside redis-py": _NOT_DURABLE,
     "PostgreSQL contended: release → entry, p50": _ON_POSTGRES,
+    "PostgreSQL contended: worst wait": f"{_TWO_CORES}: the floor waits nearly as long",
     "PostgreSQL contended: round trips per hand-over": _HEARTBEATS,
     "MariaDB contended: cross/s": _ON_MARIADB,
     "MariaDB contended: cross/s beside before": _ON_MARIADB,
