@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncHoldfast, Closed, Holdfast, Settings
+from holdfast.core.requests import Acquire, Withdraw
+from holdfast.server import ServerSettings
+from holdfast.testing.server import ServerThread
 from tests.clients.support import PATIENCE, Stage, eventually, has_let_go
 
 ONLY_SIGNALS = Settings(heartbeat=1000, claim=2000, patience=3000)
@@ -178,3 +182,44 @@ def test_an_async_client_works_without_its_block(url: str) -> None:
         await locks.close()
 
     asyncio.run(use())
+
+
+def test_a_loop_that_ends_waits_for_what_is_withdrawn_after_closing() -> None:
+    """A race: the answer to one that joins comes after all tickets were given back, and before it is told.
+
+    So it hears that the client is closed, and withdraws. Then the loop ends, which cancels it once more.
+    """
+    settings = ServerSettings(
+        url="memory://closing", port=0, insecure_no_authentication=True, log_level="error"
+    )
+    with ServerThread(settings) as serving, Holdfast(serving.server.url) as other, other.hold("nightly"):
+        asyncio.run(_close_while_one_joins(serving.server.url))
+        assert other.inspect("nightly").waiting == 0  # type: ignore[union-attr]
+
+
+async def _close_while_one_joins(url: str) -> None:
+    has_joined, is_given_back = threading.Event(), threading.Event()
+    locks = AsyncHoldfast(url)
+    engine: Any = locks._engine
+    execute, close = engine.store.execute, engine.store.close
+
+    def answer_late(request: Any) -> Any:
+        if type(request) is Withdraw:
+            time.sleep(0.3)  # longer than a loop takes to end that waits for nothing
+        answer = execute(request)
+        if type(request) is Acquire:
+            has_joined.set()
+            assert is_given_back.wait(PATIENCE)
+        return answer
+
+    def close_late() -> None:
+        if not is_given_back.is_set():  # it is closed again after the withdrawal
+            is_given_back.set()
+            eventually(engine.keeper.tickets)
+        close()
+
+    engine.store.execute, engine.store.close = answer_late, close_late
+    waiting = asyncio.create_task(locks.acquire("nightly"))
+    await asyncio.to_thread(has_joined.wait, PATIENCE)
+    await locks.close()
+    assert not waiting.done()

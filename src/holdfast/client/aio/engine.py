@@ -135,10 +135,13 @@ class TaskEngine(Engine):
         With more than one, requests can overtake each other. The protocol allows for that: a withdrawn
         attempt stays withdrawn, however late its first request arrives.
         """
-        if self._worker is None and not self.closed:  # otherwise a last wish: the loop's own threads will do
+        if self.closed:  # a last wish: a loop that ends waits for its own threads, and for no others
+            worker = None
+        elif (worker := self._worker) is None:
             lanes = self.store.traits.lanes
-            self._worker = ThreadPoolExecutor(lanes, "holdfast-store", initializer=block_signals)
-        return asyncio.get_running_loop().run_in_executor(self._worker, function, *args)
+            worker = ThreadPoolExecutor(lanes, "holdfast-store", initializer=block_signals)
+            self._worker = worker
+        return asyncio.get_running_loop().run_in_executor(worker, function, *args)
 
     async def finish(self, function: Callable[..., T], *args: Any) -> T:
         """Do something that may block to its end, even if we are cancelled meanwhile."""
