@@ -81,7 +81,7 @@ def mysql_stores(
                 return
             be_reachable()
             with mutex:
-                eventually(lambda: _sleeps(mariadb_database[1], listeners), "a listener that sleeps")
+                eventually(lambda: _has_a_first(mariadb_database[1], listeners), "a first listener")
 
         bell.be_reachable = hang_up_and_rest
         return way(store)
@@ -89,11 +89,14 @@ def mysql_stores(
     yield from stores_of(mariadb_locks, at_rest)
 
 
-def _sleeps(admin: Any, listeners: list[Any]) -> bool:
-    """Tell whether one of the listeners sleeps: then none of the others looks by itself."""
+def _has_a_first(admin: Any, listeners: list[Any]) -> bool:
+    """Tell whether one of the listeners waits for its second connection: then no other looks by itself."""
     lines = [line._connection.thread_id() for bell in listeners if (line := bell._line) is not None]
     with admin.cursor() as cursor:
-        cursor.execute("SELECT id FROM information_schema.processlist WHERE state = 'User sleep'")
+        cursor.execute(
+            "SELECT id FROM information_schema.processlist"
+            " WHERE state = 'User lock' AND info LIKE '%''holdfast awaited%'"
+        )
         return any(id in lines for (id,) in cursor.fetchall())
 
 

@@ -97,7 +97,7 @@ def test_a_statement_that_the_server_has_forgotten_is_sent_as_a_text(
     mysql_sessions: Callable[[], MySQLSession],
 ):
     session = mysql_sessions()
-    asked = {"instance": "nobody", "told": "", "first": False, "seconds": 0}
+    asked = {"instance": "nobody", "told": "", "awaited": "somebody", "seconds": 0}
     assert len(session.fetch("hear", asked)) == 1
     session.script("DEALLOCATE PREPARE holdfast_hear")
     assert len(session.fetch("hear", asked)) == 1

@@ -20,6 +20,7 @@ OWN = {
     "probe_token",
     "acquire_new",
     "listen",
+    "be_awaited",
     "hear",
     "delete_signal",
     "signal",
@@ -75,7 +76,7 @@ GIVEN = {
     "tickets": json.dumps([{"place": 0, "key": "key-1", "attempt": "b-1", "patience": 5}]),
     "works": json.dumps([{"key": "job:1", "type": "job", "attempt": "a-1", "due": 5, "data": "null"}]),
     "types": json.dumps(["job", "task"]), "each_type": "job", "wanted": "\njob\n", "type": "job",
-    "data": "null", "text": "", "name": "w", "address": "i", "version": "1",
+    "data": "null", "text": "", "name": "w", "address": "i", "version": "1", "awaited": "somebody",
 }  # fmt: skip
 LISTS = {"claim_locks", "claim_free", "claim_works"}  # these have lists of keys and no JSON
 LISTED = "'job:1', 'job:2'"

@@ -5,6 +5,7 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,7 +14,7 @@ import pytest
 
 from holdfast import errors
 from holdfast.core.family import Outcome, Terms
-from holdfast.core.requests import Acquire, Break, Client, Granted, Queued, Release, Signal
+from holdfast.core.requests import Acquire, Break, Client, Granted, Queued, Release, Signal, Withdraw
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
 from holdfast.stores.mysql.failures import Interrupted
@@ -72,35 +73,75 @@ def test_no_hand_over_goes_unnoticed(stores):
     assert arrived.empty()
 
 
-def test_only_one_listener_sleeps_and_when_it_leaves_another_one_does(stores, mariadb_server):
-    """All sleeps of a server share one mutex: ending them at once made the whole server wait, for seconds."""
+def resting(server) -> Counter[str]:
+    """Return what the listeners of a server do."""
+    rows = server.execute("SELECT state FROM information_schema.processlist WHERE info LIKE 'SELECT IF(%'")
+    return Counter(state for (state,) in rows)
 
-    def resting() -> dict[str, int]:
-        rows = mariadb_server.execute(
-            "SELECT state, id FROM information_schema.processlist"
-            " WHERE info LIKE 'SELECT SLEEP(%' OR info LIKE 'SELECT IF(%'"
-        )
-        return {state: sum(row[0] == state for row in rows) for state, _ in rows}
 
+def until_resting(server, wanted: dict[str, int]) -> None:
+    deadline = time.monotonic() + SOON
+    while (seen := resting(server)) != wanted:
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.01)
+
+
+def test_no_listener_sleeps_and_when_the_first_leaves_another_one_is(stores, mariadb_server):
+    """All sleeps of a server share one mutex: a KILL may keep all others waiting for 2 s."""
     listeners = [stores(Client(f"listener-{number}", "alpha", number)) for number in range(4)]
     for store, _ in listeners:
         store.be_reachable()
-    deadline = time.monotonic() + SOON
-    while resting() != {"User sleep": 1, "User lock": 3}:
-        assert time.monotonic() < deadline, resting()
-        time.sleep(0.01)
     while listeners:
-        other, arrived = listeners.pop(0)  # the one that sleeps is among the first
+        until_resting(mariadb_server, {"User lock": len(listeners)})
+        other, arrived = listeners.pop(0)
         mine, _ = stores(CLIENT)
         token = ask(mine, CLIENT, "a-1", other._client.instance).token
         ask(other, other._client, "b-1", other._client.instance, wait=True)
         mine.execute(Release(other._client.instance, "a-1", token))
         assert arrived.get(timeout=SOON).kind == "granted"
         other.close()
-        deadline = time.monotonic() + SOON
-        while listeners and resting().get("User sleep") != 1:
-            assert time.monotonic() < deadline, resting()
-            time.sleep(0.01)
+
+
+def test_a_listener_that_has_nothing_to_wait_for_sleeps_and_is_told_all_the_same(stores, mariadb_server):
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
+    connect, lines = other.signals._connect, []
+
+    def connect_once() -> MySQLSession:
+        if lines:
+            raise errors.StoreUnavailable("there is no room for one more")
+        lines.append(connect())
+        return lines[0]
+
+    other.signals._connect = connect_once
+    other.be_reachable()
+    for number in range(3):
+        until_resting(mariadb_server, {"User sleep": 1})
+        token = ask(mine, CLIENT, f"a-{number}").token
+        ask(other, OTHER_CLIENT, f"b-{number}", wait=True)
+        mine.execute(Release("k", f"a-{number}", token))
+        assert arrived.get(timeout=SOON) == Signal("granted", "k", f"b-{number}")
+        other.execute(Withdraw("k", f"b-{number}"))
+
+
+@pytest.mark.parametrize(("rest", "then"), [(0.05, "User lock"), (20, "User sleep")], ids=["often", "once"])
+def test_a_listener_whose_second_connection_ends_takes_another_one_but_not_again_and_again(
+    stores, mariadb_server, monkeypatch, rest, then
+):
+    """For example because it was idle for longer than the server allows."""
+    monkeypatch.setattr("holdfast.stores.mysql.signals.REST", rest)
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
+    connect, lines = other.signals._connect, []
+    other.signals._connect = lambda: lines.append(connect()) or lines[-1]
+    other.be_reachable()
+    until_resting(mariadb_server, {"User lock": 1})
+    time.sleep(rest if rest < 1 else 0)
+    mariadb_server.execute(f"KILL {lines[1]._connection.thread_id()}")
+    until_resting(mariadb_server, {then: 1})
+    assert len(lines) == (3 if then == "User lock" else 2)
+    token = ask(mine, CLIENT, "a-1").token
+    ask(other, OTHER_CLIENT, "b-1", wait=True)
+    mine.execute(Release("k", "a-1", token))
+    assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
 
 
 def test_a_grant_is_told_once_however_long_it_stays_unclaimed(stores):

@@ -31,9 +31,9 @@ STUCK = {
 # The tests' own client never waits, and so does not listen.
 LISTENING = {
     "postgres": "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND state = 'idle'",
-    # The first of all listeners sleeps, and all others wait for the lock that it has.
+    # All listeners wait for a lock that somebody has.
     "mariadbd": "SELECT id FROM information_schema.processlist WHERE id <> connection_id()"
-    " AND (info LIKE '%SLEEP(%' OR info LIKE '%GET_LOCK(''holdfast first%')",
+    " AND info LIKE 'SELECT IF(%'",
 }
 ONLY_SIGNALS = Settings(heartbeat=1000, claim=2000, patience=3000)
 TTL = 2.0

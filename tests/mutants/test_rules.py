@@ -272,7 +272,7 @@ def test_a_listener_looks_before_it_sleeps(mysql_sessions: Callable[[], MySQLSes
         " VALUES ('i-1', 'head', 'k', 'a-1', 0, 0)"
     )
     listener.script("SET SESSION max_statement_time = 1")
-    asked = {"instance": "i-1", "told": "", "first": True, "seconds": 30}
+    asked = {"instance": "i-1", "told": "", "awaited": "", "seconds": 30}
     assert listener.fetch("hear", asked)[0][0] == 0
 
 

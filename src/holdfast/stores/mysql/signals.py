@@ -1,16 +1,19 @@
 """Wake-ups by KILL QUERY: one listening connection per client waits in the server until somebody ends that.
 
-It holds a named lock of the server's for its life, by which others find it. The first of all listeners
-sleeps, and the others wait for a lock that it has: ending many sleeps at once has stopped servers for
-seconds. What was handed to this client it reads from the locks; other signals are rows that it deletes. The
-connection is made when something is waited for or held, and made again when it breaks; what was missed
-meanwhile, heartbeats tell.
+It holds a named lock of the server's for its life, by which others find it. What it waits for is a lock as
+well: that of the first of all listeners. The first one has a second connection, and waits for a lock of that
+one's. No listener sleeps if it can help it: ending a sleep can stop all who do so for seconds. What was
+handed to this client it reads from the locks; other signals are rows that it deletes. The connection is made
+when something is waited for or held, and made again when it breaks; what was missed meanwhile, heartbeats
+tell.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
@@ -24,13 +27,49 @@ from holdfast.stores.mysql.session import MySQLSession
 from holdfast.stores.signals import SignalThread
 from holdfast.stores.sql.transactions.session import Conflict
 
-SLEEP = 20  # seconds, at most: an answer now and then shows that the line is not broken
+REST = 20  # seconds to wait, at most: an answer now and then shows that the line is not broken
 TURN = 2  # seconds to wait for a connection of ours that broke and that the server has not missed yet
 ASIDE = 0.1  # seconds, at most, to be out of somebody's way
+
+FIRST = "holdfast first"  # what listeners wait for, and the first of them has
 
 HANDED = 4  # numbers of what was handed to us; of a signal there are fewer
 
 Grant = tuple[str, str]  # key and token
+
+
+class Awaited:
+    """What a listener waits for: a lock that somebody has for its life, so that only a KILL ends the wait.
+
+    That is the lock of the first of all listeners. Who has that one itself waits for a lock of a second
+    connection, if it gets one that stays.
+    """
+
+    def __init__(self, connect: Callable[[], MySQLSession]) -> None:
+        self.lock = FIRST  # its name; none: there is nothing to wait for, and the listener sleeps
+        self._connect = connect
+        self._second: MySQLSession | None = None
+        self._look_at = -math.inf
+
+    def look(self, *, is_free: bool) -> None:
+        """See to it that somebody has the lock: *is_free* if nobody had it. Or a sleep was ended.
+
+        The second connection is used now and then: the server ends idle ones.
+        """
+        if is_free:
+            self.close()
+            self.lock = ""
+        if self.lock != FIRST and (now := time.monotonic()) >= self._look_at:
+            self._look_at = now + REST
+            with suppress(errors.StoreError):  # there may be no room for one more
+                self._second = self._second or self._connect()
+                ((self.lock,),) = self._second.fetch("be_awaited", {})
+
+    def close(self) -> None:
+        """Let go of the second connection."""
+        if self._second is not None:
+            self._second.break_off()
+            self._second = None
 
 
 class Doorbell(SignalThread):
@@ -66,6 +105,7 @@ class Doorbell(SignalThread):
         assert self._connect is not None
         instance = self.instance
         session = self._connect()
+        awaited = Awaited(self._connect)
         listening = False
         try:
             with self._mutex:
@@ -74,18 +114,22 @@ class Doorbell(SignalThread):
                 self._line = session
             self._take_name(session)
             listening = True
-            first = False  # of all listeners of this server
             told: set[Grant] = set()
             seconds = 0  # the first time, so that we are ready soon
             while not stop.is_set():
                 try:
                     tokens = ",".join([token for _, token in told])
-                    asked = {"instance": instance, "told": tokens, "first": first, "seconds": seconds}
+                    asked = {
+                        "instance": instance,
+                        "told": tokens,
+                        "awaited": awaited.lock,
+                        "seconds": seconds,
+                    }
                     (waited,), *heard = session.fetch("hear", asked)
-                    first = first or waited == 1
                     told = self._tell_new(session, told, [text.split("\n") for (text,) in heard])
-                    seconds = SLEEP
+                    seconds = REST
                     ready.set()
+                    awaited.look(is_free=waited == 1)
                 except Interrupted:
                     continue  # by a signal
                 except Conflict:  # with somebody who changes the tables
@@ -94,6 +138,7 @@ class Doorbell(SignalThread):
             with self._mutex:
                 self._line = None
             session.break_off()
+            awaited.close()
             if listening and stop.is_set():
                 self._hang_up(instance)
 

@@ -12,7 +12,7 @@ from holdfast.log import log
 from holdfast.stores.mysql import connections, galera, variables
 from holdfast.stores.mysql.schema import SCHEMA, SQL, named
 from holdfast.stores.mysql.session import MySQLSession
-from holdfast.stores.mysql.signals import SLEEP
+from holdfast.stores.mysql.signals import REST
 from holdfast.stores.mysql.statement import BLOCKS, Statement
 from holdfast.stores.pool import Pool
 from holdfast.stores.sql.options import ServerOptions
@@ -39,8 +39,8 @@ class Source:
         return self._set_up(self.connect(self.server.request_timeout))
 
     def new_listener(self, connect: Connect) -> MySQLSession:
-        """Connect, and set up a session that sleeps."""
-        return self._set_up(connect(self.server.request_timeout + SLEEP), patient=True)
+        """Connect, and set up a session that waits for signals."""
+        return self._set_up(connect(self.server.request_timeout + REST), patient=True)
 
     def _set_up(self, connection: Any, *, patient: bool = False) -> MySQLSession:
         settings = connections.settings(connection, patient=patient)

@@ -810,11 +810,17 @@ DELETE FROM holdfast_access WHERE expires_at <= :now ORDER BY expires_at LIMIT :
 -- list of listeners that could be out of date: the server forgets it with the connection.
 SELECT GET_LOCK(left(concat('holdfast:', :instance), 64), :timeout);
 
+-- name: be_awaited
+-- The first of all listeners waits for a lock of this connection's. So it can be woken as the others are.
+SELECT concat('holdfast awaited ', CONNECTION_ID()) FROM DUAL
+ WHERE GET_LOCK(concat('holdfast awaited ', CONNECTION_ID()), 0) = 1;
+
 -- name: hear
 -- Look and wait in one statement: whatever is committed before the look ends the wait at once, and for whatever is
 -- committed later somebody sends KILL QUERY. :told are the tokens that were handed to us when we looked last.
--- What is waited for is a lock that another listener has for its life. 1: we have it now, and others wait behind us. Who
--- has it (:first) sleeps. Only that one: all sleeps of a server share one mutex, and ending them made each other wait.
+-- What is waited for (:awaited) is a lock that somebody has for its life: the first of all listeners, or what that one waits
+-- for. 1: we have it now, so nobody else does. A sleep is what is left where there is nothing to wait for: all sleeps of a
+-- server share one mutex, and ending one may take 2 s.
 -- Then what there is to hear, a value a line: a row each of what was handed to us, with when that was, for how long, and
 -- whether it is proved to have reached the disk (see hand_over); and of the signals, with the token of those that are
 -- proved to have (see pass_permit), or 0. group_concat would make a file.
@@ -822,7 +828,7 @@ SELECT GET_LOCK(left(concat('holdfast:', :instance), 64), :timeout);
 SELECT IF(EXISTS (SELECT 1 FROM holdfast_locks FORCE INDEX (by_winner)
                    WHERE handed_to = :instance AND NOT find_in_set(token, :told))
           OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0,
-          IF(:first, SLEEP(:seconds), GET_LOCK('holdfast first', :seconds)));
+          IF(:awaited = '', SLEEP(:seconds), GET_LOCK(:awaited, :seconds)));
 SELECT concat_ws('\n', 'granted', lock_key, attempt, instance, token, granted_at, expires_at - granted_at,
                  IS_USED_LOCK(concat('holdfast ', token, ' ', left(sha1(concat(database(), '.holdfast_locks ', lock_key)), 32)))
                  IS NOT NULL)
@@ -850,7 +856,7 @@ SELECT :instance, :to, :kind, :key, :attempt, :expires_in, CAST(UNIX_TIMESTAMP(S
    AND NOT EXISTS (SELECT 1 FROM holdfast_locks FORCE INDEX (PRIMARY) WHERE lock_key = :key AND attempt = :attempt);
 
 -- name: wake
--- Ends the sleep of a listener. Error 1094: there is none.
+-- Ends the wait of a listener. Error 1094: there is none.
 KILL QUERY IS_USED_LOCK(left(concat('holdfast:', :instance), 64));
 
 -- name: hang_up
