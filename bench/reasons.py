@@ -9,10 +9,7 @@ _INDEXES = (
 )
 _NOT_DURABLE = "it keeps nothing on the disk, and ours waits for a flush"
 _CLAIM_INDEXES = "a claim writes two tables with five indexes, the bare loop one table with one"
-_PERMITS = (
-    "a hand-over of a permit writes four rows, that of a plain lock two; and the next in the queue is told"
-    " when the first permit ends"
-)
+_PERMITS = "a hand-over of a permit writes four rows, that of a plain lock two"
 _IN_PYTHON = "parser, rights, limits, answer and statements are Python"
 _SERVER = "one core is busy: Python takes 60 to 70 µs for a request, bare HTTP 17"
 _ON_POSTGRES = (

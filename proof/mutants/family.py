@@ -91,6 +91,13 @@ FAMILY_MUTANTS = (
         test=f"{MEMORY_SUITE}::test_a_writer_that_withdraws_lets_in_all_readers_behind_it[sync]",
     ),
     Mutant(
+        "whoever is next is woken for each permit that is passed on",
+        "Queue and hand-over",
+        BASE,
+        (("    return 10 * expires_in < 9 * claim\n", "    return expires_in < claim\n"),),
+        test=f"{MEMORY_SUITE}::test_the_next_is_not_woken_for_a_permit_that_was_passed_on_a_moment_ago[sync]",
+    ),
+    Mutant(
         "a reader waits to become a writer",
         "Re-entry",
         ACQUIRING,

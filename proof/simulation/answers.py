@@ -177,7 +177,7 @@ def signals(step: Step) -> None:
     told_by_its_answer = head is not None and step.rejoins(head)  # all were dead, and it asked
     if head in before.tickets and head != before.first() and not told_by_its_answer:
         waits = after.tickets[head]
-        if after.ask_again_at(waits.terms) - step.now < waits.claim:
+        if 10 * (after.ask_again_at(waits.terms) - step.now) < 9 * waits.claim:  # heartbeats: 0.9 at most
             wanted.add(("head", head))
     if isinstance(step.answer, Broken):
         wanted |= {("lost", a) for a, hold in before.live(step.now).items() if a in step.named}

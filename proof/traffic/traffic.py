@@ -32,7 +32,7 @@ from proof.traffic.turns import Owned, Turn
 
 # How many keys there are of each kind, and how many of a hundred turns are for it.
 KEYS = {PLAIN: 8, SHARED: 3, PERMITS: 1, OPERATION: 3, FENCED: 3, RAISED: 3, BARE: 3}
-SHARES = {PLAIN: 62, SHARED: 9, PERMITS: 14, OPERATION: 6, FENCED: 5, RAISED: 5, BARE: 5}
+SHARES = {PLAIN: 62, SHARED: 8, PERMITS: 12, OPERATION: 5, FENCED: 5, RAISED: 4, BARE: 4}
 
 # How an update dozes, and how many of a hundred that do: without renewal before its guard and its first read,
 # or between read and write; or there, renewed. A fence in a transaction has done its work once it is set, so

@@ -239,9 +239,9 @@ def test_an_address_may_hold_any_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"heartbeat": 0}, "heartbeat 0.0 s < claim"),
-        ({"heartbeat": 5, "claim": 5}, "heartbeat 5.0 s < claim 5.0 s"),
-        ({"claim": 15}, "claim 15.0 s < patience 15.0 s"),
+        ({"heartbeat": 0}, r"heartbeat 0.0 s <= 0.9 \* claim"),
+        ({"heartbeat": 4.6, "claim": 5}, r"heartbeat 4.6 s <= 0.9 \* claim 5.0 s"),
+        ({"claim": 15}, "claim < patience 15.0 s"),
         ({"patience": 1}, "patience 1.0 s"),
         ({"renew_at": 0}, "renew_at is 0"),
         ({"renew_at": 1}, "renew_at is 1"),

@@ -59,10 +59,10 @@ class Settings:
                 object.__setattr__(self, name, seconds(value, name))
         if not 0 < self.renew_at < 1:
             raise SettingsError(f"renew_at is {self.renew_at}; it is a part of the ttl, between 0 and 1")
-        if not 0 < self.heartbeat < self.claim < self.patience:
+        if not (0 < self.heartbeat <= 0.9 * self.claim and self.claim < self.patience):
             raise SettingsError(
-                f"heartbeat {self.heartbeat} s < claim {self.claim} s < patience {self.patience} s"
-                " must hold: a waiter that loses a signal would else lose its turn"
+                f"heartbeat {self.heartbeat} s <= 0.9 * claim {self.claim} s, and claim < patience"
+                f" {self.patience} s must hold: a waiter that loses a signal would else lose its turn"
             )
         if isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1:
             raise SettingsError(f"limit is {self.limit!r}; it must be a whole number, 1 or more")

@@ -193,6 +193,14 @@ def micros(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
+def is_soon(expires_in: int, claim: int) -> bool:
+    """Tell whether a lease may end before the next heartbeat of who waits for it with that claim window.
+
+    In microseconds. `Settings` makes sure that a heartbeat comes within nine tenths of a claim window.
+    """
+    return 10 * expires_in < 9 * claim
+
+
 def instant(now: float | None) -> int | None:
     """Return a request's time in whole microseconds; None if the store's own clock decides."""
     return None if now is None else micros(now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core import requests as r
 from holdfast.core.data import replace
 from holdfast.core.family import Failure, KeptResult, Mode, Terms, fits
-from holdfast.stores.base import micros
+from holdfast.stores.base import is_soon, micros
 
 Post = list[tuple[str, r.Signal]]  # signals to send once the mutex is free: (address, signal)
 HeldBy = dict[str, set[tuple[str, str]]]  # owner → its holds, as (key, attempt)
@@ -203,7 +203,7 @@ class Lock:
         if self.tickets:
             attempt, ticket = next(iter(self.tickets.items()))
             expires_in = self.ask_again_at(ticket.terms) - now
-            if expires_in < ticket.claim:  # heartbeats come more often than that
+            if is_soon(expires_in, ticket.claim):
                 post.append((ticket.client.instance, r.Signal("head", self.key, attempt, expires_in / 1e6)))
 
     @property

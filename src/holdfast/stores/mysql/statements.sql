@@ -253,7 +253,7 @@ UPDATE holdfast_locks FORCE INDEX (PRIMARY)
        claimed = @holdfast_first_claimed, expires_at = @holdfast_last
  WHERE lock_key = :key AND @holdfast_ticket IS NOT NULL;
 SET @holdfast_to = IF(@holdfast_ticket IS NULL, NULL, nullif(substring_index(@holdfast_home, '/', 1), :instance)),
-    @holdfast_next_to = IF(@holdfast_ticket IS NOT NULL AND @holdfast_end - @holdfast_now < @holdfast_next_claim,
+    @holdfast_next_to = IF(@holdfast_ticket IS NOT NULL AND 10 * (@holdfast_end - @holdfast_now) < 9 * @holdfast_next_claim,
                            nullif(substring_index(@holdfast_next_home, '/', 1), :instance), NULL);
 INSERT INTO holdfast_signals (instance, sent_to, kind, lock_key, attempt, expires_in, at)
 SELECT @holdfast_to, substr(@holdfast_home, length(@holdfast_to) + 2), 'granted', :key, @holdfast_winner,

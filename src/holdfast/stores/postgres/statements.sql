@@ -174,7 +174,7 @@ told AS (
       FROM won,
            LATERAL (SELECT * FROM holdfast_tickets WHERE lock_key = :key ORDER BY number LIMIT 1) AS t,
            LATERAL (SELECT min(expires_at) AS ends FROM holdfast_holds WHERE lock_key = :key) AS f
-     WHERE f.ends - won.granted_at < t.claim)
+     WHERE 10 * (f.ends - won.granted_at) < 9 * t.claim)
 SELECT pg_notify(left(:channel || split_part(told.instance, '/', 1), 63),
                  concat_ws(chr(10), kind, :key::text, attempt, lasts, split_part(instance, '/', 2)))
   FROM told

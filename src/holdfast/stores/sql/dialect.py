@@ -16,7 +16,7 @@ from holdfast.core import requests as r
 from holdfast.core.cluster import Claim, Claimed, Offer
 from holdfast.core.events import HistoryLevel
 from holdfast.core.family import Notes, Terms, dump
-from holdfast.stores.base import instant, micros, place_of
+from holdfast.stores.base import instant, is_soon, micros, place_of
 from holdfast.stores.signals import Signals
 from holdfast.stores.sql.callers import rehearsal
 from holdfast.stores.sql.callers.connections import Caller
@@ -128,7 +128,7 @@ class Dialect(ABC, Generic[S]):
         for owner, instance, attempt, token, now, lasts, end, head, its_attempt, its_claim in winners:
             granted = r.Signal("granted", key, attempt, lasts / 1e6, token=token, at=now / 1e6)
             told = [r.addressed(instance, granted)]
-            if head is not None and end - now < its_claim:  # see `settlement.tell_head`
+            if head is not None and is_soon(end - now, its_claim):  # see `settlement.tell_head`
                 told.append(r.addressed(head, r.Signal("head", key, its_attempt, (end - now) / 1e6)))
             self.sessions.tell(told)
             return r.Released(0, owner)

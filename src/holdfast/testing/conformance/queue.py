@@ -181,7 +181,7 @@ class Queue:
         """P8: somebody has to watch the end of the lease."""
         ask.take("a-1", now=100.0, ttl=60.0)
         ask.queue("b-1", now=100.0, patience=1.0)
-        ask.queue("c-1", now=100.0, claim=56.0)
+        ask.queue("c-1", now=100.0, claim=62.0)
         assert ask.queue("d-1", now=105.0).position == 2
         assert ask.signals() == [("head", "c-1")]
 

@@ -147,7 +147,7 @@ class Reentry:
         first = ask.take("b-1", now=100.0).token
         ask.queue("a-1", now=101.0, owner="ann")
         ask.queue("a-2", now=101.0, owner="ann")
-        ask.queue("c-1", now=101.0, claim=11.0)
+        ask.queue("c-1", now=101.0, claim=12.0)
         ask.release("b-1", first, now=102.0)
         token = ask.take("a-1", now=102.0, owner="ann").token
         ask.signals()

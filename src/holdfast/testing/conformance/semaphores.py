@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from holdfast.core.requests import Broken, Busy, Granted, NotHeld, Queued, Refused, Released, Resized
+from holdfast.core.requests import Broken, Busy, Granted, NotHeld, Queued, Refused, Released, Resized, Signal
 from holdfast.stores.base import micros
 from holdfast.testing.conformance.asker import SHARED, Asker, permits
 
 
 class Semaphores:
     """No more permits are taken than there are (P2), and nobody is passed for wanting more (P7)."""
+
+    def test_the_next_is_not_woken_for_a_permit_that_was_passed_on_a_moment_ago(self, ask: Asker) -> None:
+        """R19: it ends with a claim window, and the heartbeat of who is next comes well before that."""
+        tokens = [ask.take(f"p-{n}", now=100.0, terms=permits(3)).token for n in range(3)]
+        for name in ("p-3", "p-4", "p-5", "p-6"):
+            ask.queue(name, now=101.0, terms=permits(3), claim=5.0)
+        ask.release("p-0", tokens[0], now=102.0)
+        ask.release("p-1", tokens[1], now=102.5)
+        assert ask.signals() == [("granted", "p-3"), ("granted", "p-4")]
+        ask.release("p-2", tokens[2], now=102.501)  # p-3's permit ends in less than nine tenths of a window
+        assert set(ask.full_signals()) == {
+            Signal("granted", "nightly", "p-5"),
+            Signal("head", "nightly", "p-6", expires_in=4.499),
+        }
 
     def test_as_many_hold_it_as_there_are_permits(self, ask: Asker) -> None:
         """P1, P2."""

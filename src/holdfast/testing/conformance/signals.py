@@ -30,7 +30,7 @@ class Signals:
         }
 
     def test_a_head_whose_heartbeat_comes_in_time_is_not_woken(self, ask: Asker) -> None:
-        """R19: heartbeats come more often than a claim window is long, and tell the head all it needs."""
+        """R19: heartbeats come within nine tenths of a claim window, and tell the head all it needs."""
         token = ask.take("a-1", now=100.0).token
         for name in ("b-1", "c-1", "d-1"):
             ask.queue(name, now=101.0, claim=5.0)

@@ -47,7 +47,7 @@ class Sweeps:
         """Invariant 9: the queue that is left is counted right."""
         ask.take("a-1", now=100.0, ttl=60.0)
         ask.queue("dead-1", now=100.0, patience=5.0)
-        ask.queue("b-1", now=100.0, claim=56.0)
+        ask.queue("b-1", now=100.0, claim=62.0)
         ask.queue("dead-2", now=100.0, patience=5.0)
         ask.queue("c-1", now=100.0)
         ask.queue("dead-3", now=100.0, patience=5.0)

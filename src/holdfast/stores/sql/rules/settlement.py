@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.data import replace
 from holdfast.core.requests import Acquire, Holder, Signal
-from holdfast.stores.base import micros, place_of
+from holdfast.stores.base import is_soon, micros, place_of
 from holdfast.stores.sql.rules import operations
 from holdfast.stores.sql.rules.holds import Hold
 from holdfast.stores.sql.rules.lock import LockRow
@@ -152,7 +152,7 @@ def drop_dead_tickets(lock: LockRow, limit: int) -> int:
 def tell_head(lock: LockRow) -> None:
     """Tell the head to watch what is held, if it ends before the head's next heartbeat can tell it."""
     head = lock.tickets.head()
-    if head and lock.end_for(head.terms) - lock.now < head.claim:  # heartbeats come more often than that
+    if head and is_soon(lock.end_for(head.terms) - lock.now, head.claim):
         expires_in = lock.expires_in(head.terms)
         lock.signal(head.instance, Signal("head", lock.key, head.attempt, expires_in))
 
