@@ -818,9 +818,9 @@ SELECT concat('holdfast awaited ', CONNECTION_ID()) FROM DUAL
 -- name: hear
 -- Look and wait in one statement: whatever is committed before the look ends the wait at once, and for whatever is
 -- committed later somebody sends KILL QUERY. :told are the tokens that were handed to us when we looked last.
--- What is waited for (:awaited) is a lock that somebody has for its life: the first of all listeners, or what that one waits
--- for. 1: we have it now, so nobody else does. A sleep is what is left where there is nothing to wait for: all sleeps of a
--- server share one mutex, and ending one may take 2 s.
+-- What is waited for (:awaited) is a lock that a connection has for its life: the first of all listeners, or the second
+-- connection of that one. 1: nobody had it any more. Where there is nothing to wait for, a sleep has to do: all sleeps of a
+-- server share one mutex, and to end one may take 2 s.
 -- Then what there is to hear, a value a line: a row each of what was handed to us, with when that was, for how long, and
 -- whether it is proved to have reached the disk (see hand_over); and of the signals, with the token of those that are
 -- proved to have (see pass_permit), or 0. group_concat would make a file.
