@@ -144,6 +144,23 @@ def test_a_listener_whose_second_connection_ends_takes_another_one_but_not_again
     assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
 
 
+def test_a_second_connection_that_broke_at_once_is_not_the_last_one(stores, mariadb_server, monkeypatch):
+    monkeypatch.setattr("holdfast.stores.mysql.signals.REST", 0.05)
+    other, _ = stores(OTHER_CLIENT)
+    connect, lines = other.signals._connect, []
+
+    def connect_badly() -> MySQLSession:
+        lines.append(connect())
+        if len(lines) == 2:
+            lines[1].break_off()
+        return lines[-1]
+
+    other.signals._connect = connect_badly
+    other.be_reachable()
+    until_resting(mariadb_server, {"User lock": 1})
+    assert len(lines) == 3
+
+
 def test_a_grant_is_told_once_however_long_it_stays_unclaimed(stores):
     (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
     for key in ("k1", "k2"):

@@ -61,9 +61,12 @@ class Awaited:
             self.lock = ""
         if self.lock != FIRST and (now := time.monotonic()) >= self._look_at:
             self._look_at = now + REST
-            with suppress(errors.StoreError):  # there may be no room for one more
+            try:
                 self._second = self._second or self._connect()
-                ((self.lock,),) = self._second.fetch("be_awaited", {})
+                if named := self._second.fetch("be_awaited", {}):  # otherwise it is on another server
+                    ((self.lock,),) = named
+            except errors.StoreError:  # there may be no room for one more, or it broke
+                self.close()
 
     def close(self) -> None:
         """Let go of the second connection."""
