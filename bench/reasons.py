@@ -15,7 +15,7 @@ _CLAIM_ON_POSTGRES = (
 )
 _PERMITS = "a hand-over of a permit writes four rows, that of a plain lock two"
 _IN_PYTHON = "parser, rights, limits, answer and statements are Python"
-_SERVER = "one core is busy: Python takes 60 to 70 µs for a request, bare HTTP 17"
+_SERVER = "one core is busy: Python takes 50 to 80 µs for a request, bare HTTP 13 to 20"
 _ON_POSTGRES = (
     "a client takes 330 µs of Python for a hand-over, and the server 1.3 times as long as for the floor's,"
     " whose row has one index where ours has four (key, token, owner, expiry)"

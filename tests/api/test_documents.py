@@ -191,6 +191,17 @@ def test_the_readme_is_in_step_with_its_translation():
     assert sessions[0] == sessions[1]
 
 
+def test_the_track_record_names_tests_that_are_there():
+    """By `-k`, which selects nothing, in silence, once a test has another name."""
+    record = (ROOT / "tests/README.md").read_text("utf-8").partition("## Track record")[2]
+    sources = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("src/holdfast/testing/conformance/*.py")]
+    there = "\n".join(str(path.name) + path.read_text("utf-8") for path in sources)
+    commands = re.findall(r"`pytest [^`]*-k (?:\"([^\"]+)\"|([a-z_]+))", record)
+    assert len(commands) > 100
+    words = {word for pair in commands for word in re.findall(r"\w+", "".join(pair))}
+    assert not {word for word in words - {"and", "or", "not"} if word not in there}
+
+
 def test_links_between_documents_lead_somewhere():
     broken = [
         f"{page.relative_to(ROOT)}: {link}"
