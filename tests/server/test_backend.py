@@ -25,6 +25,7 @@ from holdfast.core.requests import (
     Queued,
     Release,
     Released,
+    Renew,
     Signal,
     Watch,
 )
@@ -363,6 +364,18 @@ async def test_the_loop_itself_answers_many_and_leaves_few_to_the_thread(
     monkeypatch.setattr(module, "QUICK", 0.0)  # the disk is slow: everybody else would wait for it
     assert all(isinstance(each, Granted) for each in await ask_many(backend, 12, "slow"))
     assert watched.seen[2:] == [("the thread", 12)]
+    await backend.close()
+
+
+async def test_the_loop_answers_many_at_once_that_wait_for_nothing_and_one_that_may_take_long() -> None:
+    """Others are served between two lists, or two batches, however many come in."""
+    notes = Notes()
+    backend = Backend("memory://many", observer=notes)
+    await backend.open()
+    asked = [backend.ask(take(f"a-{number}", f"k{number}")) for number in range(module.GROUP + 3)]
+    asked += [backend.ask(each) for each in (List(), Renew(()), take("b-1", "last"))]
+    await asyncio.gather(*asked)
+    assert notes.sizes == [module.GROUP, 4, 1, 1]
     await backend.close()
 
 

@@ -7,7 +7,8 @@ that it has a thread for those who only read: they must not wait while nobody ca
 
 Where many wait for such a store, the loop answers them itself: to wake a thread, and to share one
 interpreter with it, takes as long as their statements do. It does so only if that waits for nobody else,
-and while the disk is fast; whoever else is served has to wait for it.
+and while the disk is fast; whoever else is served has to wait for it. A store that never waits (memory) has
+no threads, and the loop answers all.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
-from holdfast.core.requests import Probe, Request
+from holdfast.core.requests import Acquire, Probe, Release, Request
 from holdfast.core.wire import ROUTES
 from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
 from holdfast.log import log
@@ -30,7 +31,7 @@ from holdfast.stores.base import READS, GroupingStore, Store
 
 A = TypeVar("A", bound=list[Any] | None)
 
-GROUP = 64  # requests in one commit
+GROUP = 64  # requests in one commit, or one after the other on the loop
 MOST_PENDING = 20_000  # requests that wait for the store; more are refused at once
 MANY = 4  # requests that the loop answers itself
 QUICK = 0.01  # seconds that a group may take, on the average of the last ones, for the loop to do that
@@ -38,6 +39,7 @@ REMEMBERED = 16  # as many as count
 
 CLOSE_WITHIN = 5.0  # seconds for what the store still does, all together
 
+_BRIEF = (Acquire, Release)  # about one lock; a list, a batch or a sweep may take the loop's time
 _MAKES_EVENTS = frozenset(route.request for route in ROUTES if route.events)
 
 
@@ -57,7 +59,6 @@ class Lane:
         self._queues: list[RequestQueue] = []  # none for a store that never waits
         traits = store.traits
         self._takes_turns = traits.groups or not traits.blocking
-        self._most = GROUP if traits.groups else 1
         if traits.blocking and traits.groups:
             self._queues = [
                 RequestQueue(self._answer, 1, GROUP, "holdfast-store", asks_all=True),  # or no turn would end
@@ -125,10 +126,12 @@ class Lane:
     def _take_turn(self) -> None:
         """Have those answered who have come in: here, or by the thread."""
         group: Group = []
-        while self._waiting and len(group) < self._most:
+        while self._waiting and len(group) < GROUP:
             asked = self._waiting.popleft()
             if not asked[1].cancelled():  # whoever asked has gone: nothing was done yet
                 group.append(asked)
+                if not self._queues and type(asked[0]) not in _BRIEF:  # others are served before the next
+                    break
         answers = self._answer_here(group)
         if answers is None:
             self._queues[0].put(*group)

@@ -93,7 +93,7 @@ class Metrics:
         self.store_errors = counter("store_errors", "Requests that the store failed.", "request", "error")
         self.store_pending = gauge("store_pending", "Requests that wait for the store.")
         self.commit_size = histogram(
-            "commit_size", "How many requests the store answered in one commit.", SIZES
+            "commit_size", "How many requests the store answered in one commit, or in one turn.", SIZES
         )
         self.swept = counter("swept", "What sweeping has forgotten.", "what")
 
