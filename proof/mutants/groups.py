@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proof.mutants.databases import POSTGRES
+from proof.mutants.databases import POSTGRES, POSTGRES_SESSION
 from proof.mutants.mutant import Mutant
 
 GROUPS = "client/groups.py"
@@ -51,6 +51,20 @@ GROUP_MUTANTS = (
 )
 
 GROUP_MUTANTS_ON_SERVERS = (
+    Mutant(
+        "postgres: what was undone in its commit is answered as done",
+        "P1, Many at once",
+        POSTGRES_SESSION,
+        (("            must = None if must == len(todo) else must\n", ""),),
+        ON_POSTGRES.format("a_commit_that_fails_is_a_failure_of_each[own]"),
+    ),
+    Mutant(
+        "postgres: a hint that fails in its commit is a failure of what was done",
+        "P6",
+        POSTGRES_SESSION,
+        (("            must = None if must == len(todo) else must\n", "            must = None\n"),),
+        ON_POSTGRES.format("only_a_hint_may_fail_in_its_commit[own]"),
+    ),
     Mutant(
         "postgres: a release makes the grants of its group lazy",
         "P1, Many at once",

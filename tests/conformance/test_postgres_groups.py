@@ -44,6 +44,11 @@ END $$;
 CREATE CONSTRAINT TRIGGER cut AFTER INSERT OR UPDATE ON holdfast_locks DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION cut();
 """
+DOOMS = """
+CREATE FUNCTION doom() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not in the end'; END $$;
+CREATE CONSTRAINT TRIGGER doom AFTER INSERT OR UPDATE ON holdfast_locks DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION doom();
+"""
 
 
 @pytest.fixture(params=["own", "pooled"])
@@ -74,7 +79,7 @@ def change(theirs: psycopg.Connection[Any]) -> Iterator[Callable[[str], None]]:
 
     yield change
     theirs.rollback()
-    change("DROP TABLE IF EXISTS committed; DROP FUNCTION IF EXISTS note, refuse, cut CASCADE")
+    change("DROP TABLE IF EXISTS committed; DROP FUNCTION IF EXISTS note, refuse, cut, doom CASCADE")
 
 
 @pytest.fixture
@@ -236,6 +241,35 @@ def test_two_groups_of_the_same_new_keys_do_not_wait_for_each_other_for_ever(pos
     for thread in threads:
         thread.join()
     assert sorted(granted) == sorted({f"k{each}-{n}" for each in range(20) for n in range(12)})
+
+
+def test_a_commit_that_fails_is_a_failure_of_each(store: Any, change: Any) -> None:
+    releases = take(store, "k3")
+    change(DOOMS)
+    assert store.try_together([wants("k1"), wants("k2"), *releases]) == [None] * 3
+    assert kinds(store.execute_many([wants("k1"), *releases])) == [errors.StoreError] * 2
+    assert store.execute(Inspect("k1")) is None
+
+
+def test_only_a_hint_may_fail_in_its_commit(store: Any, change: Any) -> None:
+    """As a notification does on a full disk. What comes before it is done, and answered."""
+    change("CREATE TABLE committed (key int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+    fails = Statement("fails", "INSERT INTO committed VALUES (:n), (:n) RETURNING key")
+
+    def send(*batch: Any) -> Any:
+        def work(session: PostgresSession) -> Any:
+            session._statements = {**session._statements, "fails": fails}
+            return session.send(list(batch), commits=True)
+
+        return store.sessions.use(work)
+
+    look, write, end = ("now", {"now": 5}), ("fails", {"n": 1}), ("end", {})
+    assert send(look, end, write)[0] == [(5,)]
+    assert send(look, end, look, write)[2] == [(5,)]
+    for batch in ((write, end, look), (look, write), (write, look), (look, write, end, write)):
+        with pytest.raises(errors.StoreError, match="committed_key_key"):
+            send(*batch)
+    assert send(look, look) == [[(5,)]] * 2
 
 
 def test_if_the_line_breaks_in_the_commit_nobody_knows(store: Any, change: Any) -> None:

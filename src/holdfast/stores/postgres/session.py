@@ -291,10 +291,13 @@ class PostgresSession:
         except BaseException:
             self._break_off()
             raise
+        if piped and len(results) > len(todo):
+            results = _placed(todo, results)
+            must = None if must == len(todo) else must
         for result in results[:must]:
             if result is not None and result.status not in _GOOD:
                 raise self._failure(result, unknown=unknown)
-        return results
+        return results[: len(todo)] if piped else results
 
     def _send(self, each: _Sent) -> None:
         """Send a statement with its values, the end of an implicit transaction, or what to prepare or run."""
@@ -370,6 +373,22 @@ class PostgresSession:
     def _notice(self, result: Any) -> None:
         if _state(result) == "01000":
             self._warned = _message(result)
+
+
+def _placed(todo: Sequence[_Sent], results: list[Any]) -> list[Any]:
+    """Put each result in its place, where the commit of an implicit transaction has failed by itself.
+
+    That is one result more, after those of the statements. It is what came of the END; of the last one,
+    which nobody asked for, it stands after all others.
+    """
+    left = iter(results)
+    placed = []
+    for each in todo:
+        result = next(left)
+        placed.append(result)
+        if each is None and result is not None:
+            next(left)  # that it has ended
+    return [*placed, *left]
 
 
 def channel_of(instance: str) -> str:
