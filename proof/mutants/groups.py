@@ -8,6 +8,7 @@ from proof.mutants.mutant import Mutant
 GROUPS = "client/groups.py"
 TOGETHER = "stores/sql/transactions/together.py"
 SQL_GROUPS = "stores/postgres/groups.py"
+LANES = "server/lanes.py"
 
 TASKS = "tests/unit/test_groups.py::test_{}"
 ON_POSTGRES = "tests/conformance/test_postgres_groups.py::test_{}"
@@ -51,6 +52,13 @@ GROUP_MUTANTS = (
 )
 
 GROUP_MUTANTS_ON_SERVERS = (
+    Mutant(
+        "server: two requests about one key are asked together",
+        "P2",
+        LANES,
+        (('first.setdefault(cast("Any", asked[0]).key, asked)', "first.setdefault(str(asked[0]), asked)"),),
+        "tests/server/test_backend.py::test_who_has_to_wait_for_a_row_holds_up_nobody_who_came_with_him",
+    ),
     Mutant(
         "postgres: what was undone in its commit is answered as done",
         "P1, Many at once",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast.core import cluster as c
@@ -33,6 +34,8 @@ from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnav
 from holdfast.server import lanes as module
 from holdfast.server.backend import Backend
 from holdfast.stores.base import READS
+from holdfast.stores.sql.options import split_url
+from tests.faults.processes import eventually
 
 HERE = Client("", "alpha", 1)
 ENOUGH = 60.0  # seconds, on however busy a machine
@@ -77,17 +80,17 @@ class Notes:
 class Gate:
     """Keeps a store from answering until it is opened."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, way: str = "execute") -> None:
         self._store = backend._lanes["notable"].store
-        self._execute = self._store.execute
+        self._execute = getattr(self._store, way)
         self._open = threading.Event()
         self.entered = threading.Event()
-        self._store.execute = self
+        setattr(self._store, way, self)
 
-    def __call__(self, request: object) -> object:
+    def __call__(self, asked: object) -> object:
         self.entered.set()
         assert self._open.wait(30)
-        return self._execute(request)
+        return self._execute(asked)
 
     def open(self) -> None:
         self._open.set()
@@ -286,8 +289,8 @@ async def test_a_store_that_fails_answers_all_who_wait_and_goes_on(file_url: str
     await backend.close()
 
 
-async def test_what_was_asked_is_answered_before_the_store_is_closed(file_url: str) -> None:
-    backend = Backend(file_url)
+async def test_what_was_asked_is_answered_before_the_store_is_closed(url: str) -> None:
+    backend = Backend(url)
     await backend.open()
     asked = [asyncio.ensure_future(backend.ask(take(f"a-{n}", f"key-{n}"))) for n in range(100)]
     await asyncio.sleep(0)
@@ -405,6 +408,73 @@ async def test_the_loop_waits_for_nobody_who_writes(
     finally:
         somebody.close()
         await backend.close()
+
+
+async def until_idle(backend: Backend) -> None:
+    queues = backend._lanes["notable"]._all_queues()
+    await asyncio.to_thread(eventually, lambda: not any(queue.is_busy for queue in queues))
+
+
+class Company:
+    """A first request that is alone and a second one that goes with a group: both are under way."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.alone, self.together = Gate(backend), Gate(backend, "try_together")
+        self._backend = backend
+
+    async def begin(self) -> list[asyncio.Future[Any]]:
+        await until_idle(self._backend)
+        first = asyncio.ensure_future(self._backend.ask(take("first", "first")))
+        await asyncio.to_thread(self.alone.entered.wait, 30)
+        second = asyncio.ensure_future(self._backend.ask(take("second", "second")))
+        await asyncio.to_thread(self.together.entered.wait, 30)
+        return [first, second]
+
+
+async def test_plain_requests_that_come_while_others_are_committed_go_together(postgres_locks: str) -> None:
+    notes = Notes()
+    backend = Backend(f"{postgres_locks}&pool_size=1", observer=notes)
+    await backend.open()
+    company = Company(backend)
+    asked = await company.begin()
+    asked += [asyncio.ensure_future(backend.ask(take(f"a-{n}", f"key-{n}"))) for n in range(20)]
+    await asyncio.sleep(0)
+    assert backend.pending == 20
+    company.alone.open()
+    company.together.open()
+    granted = await asyncio.gather(*asked)
+    assert sorted(notes.sizes) == [1, 1, 20]
+    assert len({each.token for each in granted}) == 22
+    await backend.close()
+
+
+async def test_who_has_to_wait_for_a_row_holds_up_nobody_who_came_with_him(postgres_locks: str) -> None:
+    """Nor does who wants the same key: each is asked for by himself."""
+    backend = Backend(f"{postgres_locks}&pool_size=2")
+    await backend.open()
+    token = (await backend.ask(take("a-1", "locked"))).token
+    await backend.ask(Release("locked", "a-1", token))
+    with psycopg.connect(split_url(postgres_locks)[0]) as somebody:
+        somebody.execute("SELECT 1 FROM holdfast_locks WHERE lock_key = 'locked' FOR NO KEY UPDATE")
+        company = Company(backend)
+        first, second = await company.begin()
+        wanted = (("b-1", "locked"), ("b-2", "free"), ("b-3", "free"))
+        asked = [asyncio.ensure_future(backend.ask(take(*each))) for each in wanted]
+        await asyncio.sleep(0)
+        company.together.open()
+        async with asyncio.timeout(ENOUGH):
+            assert isinstance(await second, Granted)
+            assert isinstance(await asked[1], Granted)
+        assert not any(each.done() for each in (first, asked[0], asked[2]))
+        somebody.rollback()
+    company.alone.open()
+    assert [type(answer) for answer in await asyncio.gather(first, *asked)] == [
+        Granted,
+        Granted,
+        Granted,
+        Busy,
+    ]
+    await backend.close()
 
 
 async def test_a_turn_ends_though_all_who_had_it_have_gone(file_url: str) -> None:

@@ -9,6 +9,9 @@ Where many wait for such a store, the loop answers them itself: to wake a thread
 interpreter with it, takes as long as their statements do. It does so only if that waits for nobody else,
 and while the disk is fast; whoever else is served has to wait for it. A store that never waits (memory) has
 no threads, and the loop answers all.
+
+Plain requests that may go together (PostgreSQL), and are not alone, have threads of their own. Those take
+what has come in while they were busy, and wait for no row. What they leave is for the others.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
 from holdfast.log import log
 from holdfast.server.queues import Asked, Group, RequestQueue, Waiting
 from holdfast.server.system.metrics import Metrics
-from holdfast.stores.base import READS, GroupingStore, Store
+from holdfast.stores.base import READS, GroupingStore, Store, Together
 
 A = TypeVar("A", bound=list[Any] | None)
 
@@ -57,6 +60,8 @@ class Lane:
         self._rests = asyncio.Event()  # it is closed, and nobody waits any more
         self._usual = 0.0  # seconds that a group takes
         self._queues: list[RequestQueue] = []  # none for a store that never waits
+        self._company: dict[type, RequestQueue] = {}  # for those that may go together
+        self._in_company = False  # the last ones of them
         traits = store.traits
         self._takes_turns = traits.groups or not traits.blocking
         if traits.blocking and traits.groups:
@@ -66,10 +71,18 @@ class Lane:
             ]
         elif traits.blocking:
             self._queues = [RequestQueue(self._answer, max(traits.lanes, 1), 1, "holdfast-store")]
+        if traits.together:
+            # A grant waits for the disk, where others can be on their way; a release does not.
+            for kind, threads in ((Acquire, max(traits.lanes // 2, 1)), (Release, 1)):
+                self._company[kind] = RequestQueue(self._answer_together, threads, GROUP, "holdfast-company")
 
     @property
     def pending(self) -> int:
-        return len(self._waiting) + sum(map(len, self._queues))
+        return len(self._waiting) + sum(map(len, self._all_queues()))
+
+    def _all_queues(self) -> list[RequestQueue]:
+        """Return all queues: first those that leave something to others."""
+        return [*self._company.values(), *self._queues]
 
     def ask(self, request: Request[Any]) -> asyncio.Future[Any]:
         """Return the answer, when it is there."""
@@ -92,9 +105,16 @@ class Lane:
                 self._go_on()
             return
         queue = self._queues[-1 if type(request) in READS else 0]
+        if self._company and self._goes_together(request):
+            queue = self._company[type(request)]
         if self._closed or len(queue) >= MOST_PENDING:
             raise _overrun(len(queue))
         queue.put(asked, first=first)
+
+    def _goes_together(self, request: Request[Any]) -> bool:
+        """Tell whether *request* is for a group. Who is alone does not wait for company, and costs less."""
+        may = cast("Together", self.store).may_go_together
+        return (self._in_company or any(queue.is_busy for queue in self._all_queues())) and may(request)
 
     async def close(self) -> None:
         """Answer what was asked, and close the store."""
@@ -107,10 +127,10 @@ class Lane:
         await asyncio.to_thread(self._close, deadline)
 
     def _close(self, deadline: float) -> None:
-        for queue in self._queues:
+        for queue in self._all_queues():
             queue.close()
-        for thread in (thread for queue in self._queues for thread in queue.threads):
-            thread.join(timeout=max(deadline - time.monotonic(), 0.0))
+            for thread in queue.threads:
+                thread.join(timeout=max(deadline - time.monotonic(), 0.0))
         self.store.close()
 
     # Turns.
@@ -147,7 +167,7 @@ class Lane:
         if not group:
             return []
         if not self._queues:
-            return self._execute(group, self.store.execute_many)
+            return self._execute(group, self._ask)
         if self._queues[0].closed:  # it took too long to end
             return [_overrun(len(group)) for _ in group]
         if len(group) < MANY or self._usual > QUICK:
@@ -158,16 +178,34 @@ class Lane:
 
     def _answer(self, group: Group) -> None:
         """Answer, in a thread."""
-        answers = self._execute(group, self.store.execute_many)
+        answers = self._execute(group, self._ask)
         ended = self._end_turn if self._takes_turns and type(group[0][0]) not in READS else self._deliver
         call_from_thread(self._loop, ended, group, answers)
+
+    def _answer_together(self, group: Group) -> None:
+        """Answer those that can be without waiting for a row, in a thread; leave the others."""
+        self._in_company = len(group) > 1
+        first: dict[str, Asked] = {}  # about each key
+        left = [asked for asked in group if first.setdefault(cast("Any", asked[0]).key, asked) is not asked]
+        tried = list(first.values())
+        answers = self._execute(tried, cast("Together", self.store).try_together)
+        done: Group = []
+        for asked, answer in zip(tried, answers, strict=True):
+            (left if answer is None else done).append(asked)
+        if left:
+            self._queues[0].put(*left)
+        found = [answer for answer in answers if answer is not None]
+        call_from_thread(self._loop, self._deliver, done, found)
+
+    def _ask(self, requests: list[Request[Any]]) -> list[Any]:
+        return [self.store.execute(requests[0])] if len(requests) == 1 else self.store.execute_many(requests)
 
     def _execute(self, group: Group, execute: Callable[[list[Request[Any]]], A]) -> list[Any] | A:
         requests = [request for request, _ in group]
         began = time.perf_counter()
         answers: list[Any] | A
         try:
-            answers = [self.store.execute(requests[0])] if len(requests) == 1 else execute(requests)
+            answers = execute(requests)
         except HoldfastError as error:
             answers = [copy.copy(error) for _ in requests]  # each collects a traceback, where it is raised
         except Exception as error:  # noqa: BLE001 - a thread that died would leave all who wait for it

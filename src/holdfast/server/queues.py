@@ -54,6 +54,11 @@ class RequestQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is something to do, as well as can be told from outside."""
+        return bool(self._waiting) or self._idle < len(self.threads)
+
     def put(self, *asked: Asked, first: bool = False) -> None:
         """Have it taken as soon as a thread has time: after all that wait, or as the *first* of them."""
         if first:
