@@ -100,9 +100,9 @@ FOUND_MUTANTS_ON_SERVERS = (
     Mutant(
         "mysql: every listener sleeps",
         "Waking",
-        MYSQL_LISTENER,
-        (("first = False  # of all", "first = True  # of all"),),
-        MYSQL_SIGNALS.format("only_one_listener_sleeps_and_when_it_leaves_another_one_does"),
+        "stores/mysql/statements.sql",
+        (("IF(:awaited = '', SLEEP(:seconds)", "IF(:awaited <> '', SLEEP(:seconds)"),),
+        MYSQL_SIGNALS.format("no_listener_sleeps_and_when_the_first_leaves_another_one_is"),
     ),
     Mutant(
         "mysql: a fast hand-over locks nothing first",

@@ -18,7 +18,8 @@ from holdfast.core.requests import Acquire, Busy, Granted, Inspect, Queued, Rele
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, StoreOptions
 from holdfast.stores.postgres.schema import SQL
-from holdfast.stores.postgres.session import PostgresSession, Statement
+from holdfast.stores.postgres.session import PostgresSession
+from holdfast.stores.postgres.statement import Statement
 from holdfast.stores.sql.options import split_url
 from holdfast.testing.conformance import CLIENT
 

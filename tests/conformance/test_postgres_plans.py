@@ -13,7 +13,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.stores.postgres import variables
 from holdfast.stores.postgres.schema import SQL
-from holdfast.stores.postgres.session import Statement
+from holdfast.stores.postgres.statement import Statement
 
 ROWS = 1_000_000
 CONTROL = {"begin", "commit", "commit_lazily", "rollback", "notify", "now", "schema_version", "store_id"}

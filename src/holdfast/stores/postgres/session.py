@@ -7,7 +7,6 @@ interrupted, lets other threads run, and ends when the server does not answer in
 
 from __future__ import annotations
 
-import re
 import select
 import time
 from collections.abc import Callable, Sequence
@@ -21,66 +20,19 @@ from holdfast import errors
 from holdfast.core.data import replace
 from holdfast.core.requests import WATCHERS, Signal
 from holdfast.stores.postgres import failures, variables
+from holdfast.stores.postgres.statement import Statement
 from holdfast.stores.signals import as_text
 from holdfast.stores.sql.rules.columns import Row
 from holdfast.stores.sql.transactions.session import Batch
 
-Value = Callable[[bytes], Any]
-
-_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 _SYNC, _OK = pq.ExecStatus.PIPELINE_SYNC, pq.ConnStatus.OK
-_INTEGERS = (20, 21, 23)  # OIDs of bigint, smallint, integer
-_BOOLEAN = 16
 
 CHANNEL = "holdfast_"  # and the instance
 WATCHED = "\n"  # in the place of a key that no lock has: addresses of those who watch
 LONGEST_CHANNEL = 63
 END = "end"  # of an implicit transaction: see send
 PIN = "pin"
-
-
-class Statement:
-    """A statement as libpq wants it: numbered parameters, and their names in that order."""
-
-    def __init__(self, name: str, text: str) -> None:
-        self.name = f"holdfast_{name}".encode()
-        names: list[str] = []
-
-        def numbered(match: re.Match[str]) -> str:
-            if match[1] not in names:
-                names.append(match[1])
-            return f"${names.index(match[1]) + 1}"
-
-        self.text = _PARAMETER.sub(numbered, text).encode()
-        self._names = names
-        self.columns: list[Value] | None = None
-
-    def values(self, parameters: dict[str, Any], codec: str) -> list[bytes | None]:
-        """Return parameters as the wire has them."""
-        try:
-            return [_to_wire(parameters[name], codec) for name in self._names]
-        except UnicodeEncodeError as error:
-            raise errors.StoreMisconfigured(
-                f"PostgreSQL: {variables.encoding_remark(variables.ASCII)}: {error.object!r}"
-            ) from error
-
-    def rows(self, result: Any) -> list[Row]:
-        """Return a result as Python has it."""
-        if not result.ntuples:
-            return []
-        if self.columns is None:
-            self.columns = [_from_wire(result.ftype(n)) for n in range(result.nfields)]
-        get, columns = result.get_value, self.columns
-        return [
-            tuple(
-                [
-                    None if (value := get(row, n)) is None else convert(value)
-                    for n, convert in enumerate(columns)
-                ]
-            )
-            for row in range(result.ntuples)
-        ]
 
 
 # What can be sent: a statement with its values, one to prepare, a script; None: see `_request`.
@@ -414,21 +366,3 @@ def _state(result: Any) -> str:
 def _message(result: Any) -> str:
     text: bytes = result.error_message
     return text.decode(errors="replace").strip()
-
-
-def _to_wire(value: Any, codec: str) -> bytes | None:
-    if type(value) is str:
-        return value.encode(codec)
-    if value is None:
-        return None
-    if value is True or value is False:
-        return b"t" if value else b"f"
-    return str(value).encode()
-
-
-def _from_wire(oid: int) -> Value:
-    if oid in _INTEGERS:
-        return int
-    if oid == _BOOLEAN:
-        return lambda value: value == b"t"
-    return bytes.decode

@@ -15,7 +15,8 @@ from holdfast.log import log
 from holdfast.stores.pool import Pool
 from holdfast.stores.postgres import failures, variables
 from holdfast.stores.postgres.schema import SQL, named
-from holdfast.stores.postgres.session import NotPrepared, PostgresSession, Statement
+from holdfast.stores.postgres.session import NotPrepared, PostgresSession
+from holdfast.stores.postgres.statement import Statement
 from holdfast.stores.sql.options import ServerOptions
 from holdfast.stores.sql.transactions import sessions
 
