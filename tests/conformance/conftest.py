@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.requests import Client
+from holdfast.core.requests import Client, Signal
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, StoreOptions
 from holdfast.stores.mysql.session import MySQLSession
 from holdfast.stores.mysql.store import MySQLStore
-from holdfast.testing.conformance import CLIENT, AsyncAdapter, MakeStore
+from holdfast.testing.conformance import CLIENT, OTHER_CLIENT, AsyncAdapter, MakeStore
 from tests.clients.support import eventually
 
 
@@ -59,54 +60,78 @@ def postgres_stores(way: Callable[[Store], Store], postgres_locks: str) -> Itera
 
 
 @pytest.fixture
-def mysql_stores(
-    way: Callable[[Store], Store], mariadb_locks: str, mariadb_database: tuple[str, Any]
-) -> Iterator[MakeStore]:
-    """Stores whose listeners are at rest when they are said to listen.
+def at_rest(mariadb_database: tuple[str, Any]) -> Callable[[MySQLStore], MySQLStore]:
+    """Have the listener of a store at rest when it is said to listen, and all that were before it.
 
-    The first of all listeners looks once more when it becomes that, and may tell of a grant that was told
-    already. That is harmless, but the suite counts signals.
+    Until then it looks by itself. So it may tell of a grant that was told already, or see a hand-over
+    before that is proved to be on the disk. Both are harmless, but tests count and compare signals.
     """
     listeners: list[Any] = []
     mutex = threading.Lock()
 
-    def at_rest(store: Store) -> Store:
-        assert isinstance(store, MySQLStore)
+    def watched(store: MySQLStore) -> MySQLStore:
         bell: Any = store.signals
         be_reachable = bell.be_reachable
         listeners.append(bell)
 
-        def hang_up_and_rest() -> None:
+        def be_reachable_and_rest() -> None:
             if bell._ready.is_set():
                 return
             be_reachable()
             with mutex:
-                eventually(lambda: _has_a_first(mariadb_database[1], listeners), "a first listener")
+                eventually(lambda: _all_wait(mariadb_database[1], listeners), "all listeners at rest")
 
-        bell.be_reachable = hang_up_and_rest
-        return way(store)
+        bell.be_reachable = be_reachable_and_rest
+        return store
 
-    yield from stores_of(mariadb_locks, at_rest)
+    return watched
 
 
-def _has_a_first(admin: Any, listeners: list[Any]) -> bool:
-    """Tell whether one of the listeners waits for its second connection: then no other looks by itself."""
-    lines = [line._connection.thread_id() for bell in listeners if (line := bell._line) is not None]
+def _all_wait(admin: Any, listeners: list[Any]) -> bool:
+    """Tell whether all listeners wait in the server, which they do for a lock that somebody has."""
+    lines = {line._connection.thread_id() for bell in listeners if (line := bell._line) is not None}
     with admin.cursor() as cursor:
         cursor.execute(
             "SELECT id FROM information_schema.processlist"
-            " WHERE state = 'User lock' AND info LIKE '%''holdfast awaited%'"
+            " WHERE state = 'User lock' AND info LIKE 'SELECT IF(EXISTS%'"
         )
-        return any(id in lines for (id,) in cursor.fetchall())
+        return lines <= {id for (id,) in cursor.fetchall()}
 
 
 @pytest.fixture
-def mysql_store(mariadb_locks: str) -> Iterator[MySQLStore]:
+def mysql_stores(
+    way: Callable[[Store], Store],
+    mariadb_locks: str,
+    at_rest: Callable[[MySQLStore], MySQLStore],
+) -> Iterator[MakeStore]:
+    def wrap(store: Store) -> Store:
+        assert isinstance(store, MySQLStore)
+        return way(at_rest(store))
+
+    yield from stores_of(mariadb_locks, wrap)
+
+
+@pytest.fixture
+def mysql_store(mariadb_locks: str, at_rest: Callable[[MySQLStore], MySQLStore]) -> Iterator[MySQLStore]:
     """A store, for what is MySQL's own."""
     store = open_store(mariadb_locks, StoreOptions(CLIENT))
     assert isinstance(store, MySQLStore)
     store.open()
-    yield store
+    yield at_rest(store)
+    store.close()
+
+
+@pytest.fixture
+def elsewhere(
+    mariadb_locks: str, at_rest: Callable[[MySQLStore], MySQLStore]
+) -> Iterator[tuple[MySQLStore, queue.Queue[Signal]]]:
+    """The store of another client, and what that one is told."""
+    store = open_store(mariadb_locks, StoreOptions(OTHER_CLIENT))
+    assert isinstance(store, MySQLStore)
+    store.open()
+    arrived: queue.Queue[Signal] = queue.Queue()
+    store.listen(arrived.put)
+    yield at_rest(store), arrived
     store.close()
 
 

@@ -1,6 +1,5 @@
 """Joins, hand-overs and a listener's turns on MariaDB: one prepared block each, or the same as texts."""
 
-import queue
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,8 +18,6 @@ from holdfast.core.requests import (
     Signal,
     Withdraw,
 )
-from holdfast.stores import open_store
-from holdfast.stores.base import StoreOptions
 from holdfast.stores.mysql.schema import SQL
 from holdfast.stores.mysql.session import MySQLSession
 from holdfast.stores.mysql.statement import BLOCKS, Statement
@@ -171,18 +168,8 @@ def test_an_owner_that_others_wait_for_is_looked_at(mysql_store):
 # A winner in another process: see Entering by the hand-over in the protocol.
 
 
-@pytest.fixture
-def listening(mariadb_locks: str):
-    store = open_store(mariadb_locks, StoreOptions(OTHER_CLIENT))
-    store.open()
-    arrived: queue.Queue[Signal] = queue.Queue()
-    store.listen(arrived.put)
-    yield store, arrived
-    store.close()
-
-
-def test_a_winner_is_told_its_token_once_the_hand_over_is_on_the_disk(store, listening):
-    other, arrived = listening
+def test_a_winner_is_told_its_token_once_the_hand_over_is_on_the_disk(store, elsewhere):
+    other, arrived = elsewhere
     token = take(store).token
     queued = wait_for(other, "b-1", OTHER_CLIENT, claim=7.0)
     store.execute(Release("k", "a-1", token))
@@ -193,9 +180,9 @@ def test_a_winner_is_told_its_token_once_the_hand_over_is_on_the_disk(store, lis
     assert signal.at >= queued.at
 
 
-def test_a_hand_over_that_only_its_row_shows_has_to_be_claimed(mysql_store, mysql_sessions, listening):
+def test_a_hand_over_that_only_its_row_shows_has_to_be_claimed(mysql_store, mysql_sessions, elsewhere):
     """P1: InnoDB shows a commit before it is on the disk, and a power cut may still take it away."""
-    other, arrived = listening
+    other, arrived = elsewhere
     take(mysql_store)
     assert isinstance(wait_for(other, "b-1", OTHER_CLIENT), Queued)
     session = mysql_sessions()

@@ -5,7 +5,6 @@ Two stores are put into the same situations, which are in `situations`.
 
 from __future__ import annotations
 
-import queue
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -208,20 +207,10 @@ def test_the_clock_is_read_after_the_wait(
 # Who waits in another process.
 
 
-@pytest.fixture
-def listening(mariadb_locks: str) -> Iterator[Any]:
-    other = open_store(mariadb_locks, StoreOptions(OTHER_CLIENT))
-    other.open()
-    arrived: queue.Queue[Signal] = queue.Queue()
-    other.listen(arrived.put)
-    yield other, arrived
-    other.close()
-
-
 @pytest.mark.parametrize("home", ["", "/two"], ids=["a client", "a client of a lock server"])
-def test_a_winner_elsewhere_and_the_next_head_are_told(store: MySQLStore, listening: Any, home: str) -> None:
+def test_a_winner_elsewhere_and_the_next_head_are_told(store: MySQLStore, elsewhere: Any, home: str) -> None:
     """The head has to watch what was handed over, which ends sooner than its next heartbeat comes."""
-    other, arrived = listening
+    other, arrived = elsewhere
     client = replace(OTHER_CLIENT, instance=f"{OTHER_CLIENT.instance}{home}")
     tokens = fill(store)
     assert isinstance(take(other, "b-1", client, claim=3.0), Queued)
@@ -234,8 +223,8 @@ def test_a_winner_elsewhere_and_the_next_head_are_told(store: MySQLStore, listen
     assert (told["head"].attempt, told["head"].to, told["head"].expires_in) == ("c-1", home[1:], 3.0)
 
 
-def test_a_head_elsewhere_is_told_although_the_winner_is_ours(store: MySQLStore, listening: Any) -> None:
-    other, arrived = listening
+def test_a_head_elsewhere_is_told_although_the_winner_is_ours(store: MySQLStore, elsewhere: Any) -> None:
+    other, arrived = elsewhere
     tokens = fill(store)
     assert isinstance(take(store, "b-1", claim=3.0), Queued)
     assert isinstance(take(other, "c-1", OTHER_CLIENT), Queued)
@@ -245,10 +234,10 @@ def test_a_head_elsewhere_is_told_although_the_winner_is_ours(store: MySQLStore,
 
 @pytest.mark.parametrize("proved", [True, False])
 def test_a_permit_whose_hand_over_only_a_row_shows_has_to_be_claimed(
-    mysql_store: MySQLStore, mysql_sessions: Any, listening: Any, proved: bool
+    mysql_store: MySQLStore, mysql_sessions: Any, elsewhere: Any, proved: bool
 ) -> None:
     """P1: InnoDB shows a commit before it is on the disk, and a power cut may still take it away."""
-    other, arrived = listening
+    other, arrived = elsewhere
     fill(mysql_store)
     assert isinstance(take(other, "b-1", OTHER_CLIENT), Queued)
     session = mysql_sessions()
