@@ -105,6 +105,18 @@ FOUND_MUTANTS_ON_SERVERS = (
         MYSQL_SIGNALS.format("no_listener_sleeps_and_when_the_first_leaves_another_one_is"),
     ),
     Mutant(
+        "mysql: what a pool of the caller raises ends the thread that asks for a second connection",
+        "Waking",
+        MYSQL_LISTENER,
+        (
+            (
+                "        except Exception as error:  # noqa: BLE001 - a pool",
+                "        except errors.StoreError as error:  # noqa: BLE001 - a pool",
+            ),
+        ),
+        MYSQL_SIGNALS.format("a_listener_that_has_nothing_to_wait_for_sleeps_and_is_told_all_the_same"),
+    ),
+    Mutant(
         "mysql: a fast hand-over locks nothing first",
         "P8, Fencing",
         "stores/mysql/statements.sql",

@@ -9,9 +9,11 @@ GROUPS = "client/groups.py"
 TOGETHER = "stores/sql/transactions/together.py"
 SQL_GROUPS = "stores/postgres/groups.py"
 LANES = "server/lanes.py"
+QUEUES = "server/queues.py"
 
 TASKS = "tests/unit/test_groups.py::test_{}"
 ON_POSTGRES = "tests/conformance/test_postgres_groups.py::test_{}"
+ON_SERVER = "tests/server/test_backend.py::test_{}"
 
 GROUP_MUTANTS = (
     Mutant(
@@ -27,6 +29,13 @@ GROUP_MUTANTS = (
         GROUPS,
         (("self._lanes_taken() >= LANES or", "self._lanes_taken() >= LANES or self._is_busy() or"),),
         TASKS.format("one_that_is_stuck_takes_no_lane"),
+    ),
+    Mutant(
+        "a group that does not come back holds up all tasks",
+        "Many at once",
+        GROUPS,
+        ((" and group[1] > stuck]", "]"),),
+        TASKS.format("a_group_that_does_not_come_back_takes_no_lane_for_long"),
     ),
     Mutant(
         "what a group could not do is asked for nobody",
@@ -57,7 +66,28 @@ GROUP_MUTANTS_ON_SERVERS = (
         "P2",
         LANES,
         (('first.setdefault(cast("Any", asked[0]).key, asked)', "first.setdefault(str(asked[0]), asked)"),),
-        "tests/server/test_backend.py::test_who_has_to_wait_for_a_row_holds_up_nobody_who_came_with_him",
+        ON_SERVER.format("who_has_to_wait_for_a_row_holds_up_nobody_who_came_with_him"),
+    ),
+    Mutant(
+        "server: of those whom a group has left one is asked for after the other",
+        "P8",
+        QUEUES,
+        (("self._changed.notify(len(asked))", "self._changed.notify()"),),
+        ON_SERVER.format("who_has_to_wait_for_a_row_holds_up_nobody_who_came_with_him"),
+    ),
+    Mutant(
+        "server: a group that does not come back holds up those who wait for the next one",
+        "P8",
+        LANES,
+        (("if queue.is_stuck(STUCK) and (left", "if queue.closed and (left"),),
+        ON_SERVER.format("nobody_waits_for_a_group_that_does_not_come_back"),
+    ),
+    Mutant(
+        "server: who is asked for by himself is not there any more for those whom a group leaves",
+        "P8",
+        LANES,
+        (("[*self._company.values(), *self._queues]", "[*self._queues, *self._company.values()]"),),
+        ON_SERVER.format("what_a_group_leaves_is_answered_when_the_store_is_closed[True]"),
     ),
     Mutant(
         "postgres: what was undone in its commit is answered as done",

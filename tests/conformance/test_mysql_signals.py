@@ -2,10 +2,12 @@
 
 import contextlib
 import logging
+import os
 import queue
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,8 +23,10 @@ from holdfast.stores.mysql.failures import Interrupted
 from holdfast.stores.mysql.session import MySQLSession
 from holdfast.stores.mysql.signals import Doorbell
 from holdfast.stores.mysql.statement import Statement
+from holdfast.stores.mysql.store import MySQLStore
 from holdfast.stores.sql.transactions.session import Conflict
 from holdfast.testing.conformance import CLIENT, OTHER_CLIENT
+from tests.clients.support import eventually
 
 SOON = 10.0  # seconds; what a signal has not told is found after twenty
 
@@ -102,25 +106,109 @@ def test_no_listener_sleeps_and_when_the_first_leaves_another_one_is(stores, mar
         other.close()
 
 
-def test_a_listener_that_has_nothing_to_wait_for_sleeps_and_is_told_all_the_same(stores, mariadb_server):
+class Connecting:
+    """How a listener connects: the first time at once; then *again* is asked for."""
+
+    def __init__(self, store: MySQLStore, again: Callable[[], MySQLSession]) -> None:
+        self._connect = store.signals._connect
+        self._again = again
+        self.lines: list[MySQLSession] = []
+        store.signals._connect = self
+
+    def __call__(self) -> MySQLSession:
+        self.lines.append(self._again() if self.lines else self.connect())
+        return self.lines[-1]
+
+    def connect(self) -> MySQLSession:
+        return self._connect()
+
+
+def failing(error: Exception) -> Callable[[], MySQLSession]:
+    def fail() -> MySQLSession:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    "error", [errors.StoreUnavailable("no room"), TimeoutError("of a pool"), KeyError(1)]
+)
+def test_a_listener_that_has_nothing_to_wait_for_sleeps_and_is_told_all_the_same(
+    stores, mariadb_server, error
+):
     (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
-    connect, lines = other.signals._connect, []
-
-    def connect_once() -> MySQLSession:
-        if lines:
-            raise errors.StoreUnavailable("there is no room for one more")
-        lines.append(connect())
-        return lines[0]
-
-    other.signals._connect = connect_once
+    connecting = Connecting(other, failing(error))
     other.be_reachable()
     for number in range(3):
         until_resting(mariadb_server, {"User sleep": 1})
-        token = ask(mine, CLIENT, f"a-{number}").token
-        ask(other, OTHER_CLIENT, f"b-{number}", wait=True)
-        mine.execute(Release("k", f"a-{number}", token))
+        hand_over(mine, other, f"{number}")
         assert arrived.get(timeout=SOON) == Signal("granted", "k", f"b-{number}")
         other.execute(Withdraw("k", f"b-{number}"))
+    assert len(connecting.lines) == 1
+
+
+def hand_over(mine: MySQLStore, other: MySQLStore, name: str) -> None:
+    token = ask(mine, CLIENT, f"a-{name}").token
+    ask(other, OTHER_CLIENT, f"b-{name}", wait=True)
+    mine.execute(Release("k", f"a-{name}", token))
+
+
+def test_a_listener_is_told_while_its_second_connection_takes_long(stores, mariadb_server):
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
+    opened = threading.Event()
+    connecting = Connecting(other, lambda: opened.wait(SOON) and connecting.connect())
+    other.be_reachable()
+    hand_over(mine, other, "1")
+    assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
+    assert len(connecting.lines) == 1
+    opened.set()
+    until_resting(mariadb_server, {"User lock": 1})
+
+
+def connections(server) -> set[int]:
+    return {id for (id,) in server.execute("SELECT id FROM information_schema.processlist")}
+
+
+def until_gone(server, line: int) -> None:
+    deadline = time.monotonic() + SOON
+    while line in connections(server):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_second_connection_that_comes_too_late_is_not_kept(stores, mariadb_server):
+    other, _ = stores(OTHER_CLIENT)
+    opened = threading.Event()
+    connecting = Connecting(other, lambda: opened.wait(SOON) and connecting.connect())
+    other.be_reachable()
+    until_resting(mariadb_server, {"User sleep": 1})
+    other.close()
+    opened.set()
+    (thread,) = [each for each in threading.enumerate() if each.name == "holdfast-awaited"]
+    thread.join(SOON)
+    until_gone(mariadb_server, connecting.lines[1]._connection.thread_id())
+
+
+def test_a_forked_child_keeps_no_connection_alive(stores, mariadb_server):
+    """It has the lines of its parent open as well, for as long as it lives."""
+    other, _ = stores(OTHER_CLIENT)
+    connecting = Connecting(other, lambda: connecting.connect())
+    other.be_reachable()
+    until_resting(mariadb_server, {"User lock": 1})
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    try:
+        other.close()
+        for line in connecting.lines:
+            until_gone(mariadb_server, line._connection.thread_id())
+    finally:
+        os.close(writing)
+        os.close(reading)
+        os.waitpid(child, 0)
 
 
 @pytest.mark.parametrize(("rest", "then"), [(0.05, "User lock"), (20, "User sleep")], ids=["often", "once"])
@@ -130,35 +218,33 @@ def test_a_listener_whose_second_connection_ends_takes_another_one_but_not_again
     """For example because it was idle for longer than the server allows."""
     monkeypatch.setattr("holdfast.stores.mysql.signals.REST", rest)
     (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
-    connect, lines = other.signals._connect, []
-    other.signals._connect = lambda: lines.append(connect()) or lines[-1]
+    connecting = Connecting(other, lambda: connecting.connect())
     other.be_reachable()
     until_resting(mariadb_server, {"User lock": 1})
     time.sleep(rest if rest < 1 else 0)
-    mariadb_server.execute(f"KILL {lines[1]._connection.thread_id()}")
+    mariadb_server.execute(f"KILL {connecting.lines[1]._connection.thread_id()}")
+    if then == "User lock":
+        eventually(lambda: len(connecting.lines) == 3, "a third connection")
     until_resting(mariadb_server, {then: 1})
-    assert len(lines) == (3 if then == "User lock" else 2)
-    token = ask(mine, CLIENT, "a-1").token
-    ask(other, OTHER_CLIENT, "b-1", wait=True)
-    mine.execute(Release("k", "a-1", token))
+    hand_over(mine, other, "1")
+    assert len(connecting.lines) == (3 if then == "User lock" else 2)
     assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
 
 
 def test_a_second_connection_that_broke_at_once_is_not_the_last_one(stores, mariadb_server, monkeypatch):
     monkeypatch.setattr("holdfast.stores.mysql.signals.REST", 0.05)
     other, _ = stores(OTHER_CLIENT)
-    connect, lines = other.signals._connect, []
 
     def connect_badly() -> MySQLSession:
-        lines.append(connect())
-        if len(lines) == 2:
-            lines[1].break_off()
-        return lines[-1]
+        line = connecting.connect()
+        if len(connecting.lines) == 1:
+            line.break_off()
+        return line
 
-    other.signals._connect = connect_badly
+    connecting = Connecting(other, connect_badly)
     other.be_reachable()
     until_resting(mariadb_server, {"User lock": 1})
-    assert len(lines) == 3
+    assert len(connecting.lines) == 3
 
 
 def test_a_grant_is_told_once_however_long_it_stays_unclaimed(stores):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from tests.faults.processes import eventually
 
 HERE = Client("", "alpha", 1)
 ENOUGH = 60.0  # seconds, on however busy a machine
+SOON = 10.0  # of what is held up for ever, or not at all
 
 
 def take(attempt: str, key: str = "nightly", *, wait: bool = False, instance: str = "") -> Acquire:
@@ -78,18 +79,20 @@ class Notes:
 
 
 class Gate:
-    """Keeps a store from answering until it is opened."""
+    """Keeps a store from answering until it is opened: everything, or what is about some keys only."""
 
-    def __init__(self, backend: Backend, way: str = "execute") -> None:
+    def __init__(self, backend: Backend, way: str = "execute", keys: Container[str] = ()) -> None:
+        self._keys = keys
         self._store = backend._lanes["notable"].store
         self._execute = getattr(self._store, way)
         self._open = threading.Event()
         self.entered = threading.Event()
         setattr(self._store, way, self)
 
-    def __call__(self, asked: object) -> object:
-        self.entered.set()
-        assert self._open.wait(30)
+    def __call__(self, asked: Any) -> object:
+        if not self._keys or asked.key in self._keys:
+            self.entered.set()
+            assert self._open.wait(30)
         return self._execute(asked)
 
     def open(self) -> None:
@@ -419,38 +422,57 @@ class Company:
     """A first request that is alone and a second one that goes with a group: both are under way."""
 
     def __init__(self, backend: Backend) -> None:
-        self.alone, self.together = Gate(backend), Gate(backend, "try_together")
+        self.alone, self.together = Gate(backend, keys={"first", "locked"}), Gate(backend, "try_together")
         self._backend = backend
 
     async def begin(self) -> list[asyncio.Future[Any]]:
         await until_idle(self._backend)
-        first = asyncio.ensure_future(self._backend.ask(take("first", "first")))
+        first = self.ask("first", "first")
         await asyncio.to_thread(self.alone.entered.wait, 30)
-        second = asyncio.ensure_future(self._backend.ask(take("second", "second")))
+        second = self.ask("second", "second")
         await asyncio.to_thread(self.together.entered.wait, 30)
         return [first, second]
 
+    def ask(self, attempt: str, key: str) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(self._backend.ask(take(attempt, key)))
 
+    async def ask_all(self, *wanted: tuple[str, str]) -> list[asyncio.Future[Any]]:
+        asked = [self.ask(*each) for each in wanted]
+        await asyncio.sleep(0)
+        return asked
+
+    def open(self) -> None:
+        self.alone.open()
+        self.together.open()
+
+
+@pytest.fixture
+def nothing_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups may take as long as a gate is closed."""
+    monkeypatch.setattr(module, "STUCK", 600.0)
+
+
+@pytest.mark.usefixtures("nothing_is_stuck")
 async def test_plain_requests_that_come_while_others_are_committed_go_together(postgres_locks: str) -> None:
     notes = Notes()
     backend = Backend(f"{postgres_locks}&pool_size=1", observer=notes)
     await backend.open()
     company = Company(backend)
     asked = await company.begin()
-    asked += [asyncio.ensure_future(backend.ask(take(f"a-{n}", f"key-{n}"))) for n in range(20)]
-    await asyncio.sleep(0)
+    asked += await company.ask_all(*((f"a-{n}", f"key-{n}") for n in range(20)))
     assert backend.pending == 20
-    company.alone.open()
-    company.together.open()
+    company.open()
     granted = await asyncio.gather(*asked)
     assert sorted(notes.sizes) == [1, 1, 20]
     assert len({each.token for each in granted}) == 22
     await backend.close()
 
 
+@pytest.mark.usefixtures("nothing_is_stuck")
 async def test_who_has_to_wait_for_a_row_holds_up_nobody_who_came_with_him(postgres_locks: str) -> None:
-    """Nor does who wants the same key: each is asked for by himself."""
-    backend = Backend(f"{postgres_locks}&pool_size=2")
+    """Nor does who wants the same key: each is asked for by himself, and they do not wait for each other."""
+    notes = Notes()
+    backend = Backend(f"{postgres_locks}&pool_size=5", observer=notes)
     await backend.open()
     token = (await backend.ask(take("a-1", "locked"))).token
     await backend.ask(Release("locked", "a-1", token))
@@ -458,23 +480,71 @@ async def test_who_has_to_wait_for_a_row_holds_up_nobody_who_came_with_him(postg
         somebody.execute("SELECT 1 FROM holdfast_locks WHERE lock_key = 'locked' FOR NO KEY UPDATE")
         company = Company(backend)
         first, second = await company.begin()
-        wanted = (("b-1", "locked"), ("b-2", "free"), ("b-3", "free"))
-        asked = [asyncio.ensure_future(backend.ask(take(*each))) for each in wanted]
-        await asyncio.sleep(0)
+        notes.sizes.clear()
+        locked = await company.ask_all(("b-1", "locked"), ("b-2", "locked"), ("b-3", "locked"))
+        free = await company.ask_all(("b-4", "free"), ("b-5", "free"))
         company.together.open()
-        async with asyncio.timeout(ENOUGH):
+        async with asyncio.timeout(SOON):
             assert isinstance(await second, Granted)
-            assert isinstance(await asked[1], Granted)
-        assert not any(each.done() for each in (first, asked[0], asked[2]))
+            assert sorted(type(each).__name__ for each in await asyncio.gather(*free)) == ["Busy", "Granted"]
+        assert not any(each.done() for each in (first, *locked))
         somebody.rollback()
     company.alone.open()
-    assert [type(answer) for answer in await asyncio.gather(first, *asked)] == [
-        Granted,
-        Granted,
-        Granted,
-        Busy,
-    ]
+    assert isinstance(await first, Granted)
+    answers = await asyncio.gather(*locked)
+    assert sorted(type(each).__name__ for each in answers) == ["Busy", "Busy", "Granted"]
+    assert sum(notes.sizes) == 7  # each is counted where it was answered
     await backend.close()
+
+
+async def test_nobody_waits_for_a_group_that_does_not_come_back(postgres_locks: str) -> None:
+    """Its connection may be dead, which is noticed only when an answer should have come."""
+    backend = Backend(f"{postgres_locks}&pool_size=2")
+    await backend.open()
+    company = Company(backend)
+    first, second = await company.begin()
+    company.alone.open()
+    await first
+    # Whom it keeps waiting already; and who comes later, and finds that it is so.
+    asked = await company.ask_all(*((f"a-{n}", f"key-{n}") for n in range(8)))
+    async with asyncio.timeout(SOON):
+        answers = await asyncio.gather(*asked)
+        assert backend._lanes["notable"]._company[Acquire].is_stuck(module.STUCK)
+        answers.append(await company.ask("late", "late"))
+    assert all(isinstance(each, Granted) for each in answers)
+    assert not second.done()
+    company.open()
+    assert isinstance(await second, Granted)
+    await backend.close()
+
+
+@pytest.mark.usefixtures("nothing_is_stuck")
+@pytest.mark.parametrize("in_time", [True, False])
+async def test_what_a_group_leaves_is_answered_when_the_store_is_closed(
+    postgres_locks: str, monkeypatch: pytest.MonkeyPatch, in_time: bool
+) -> None:
+    """By the others, if they are there still."""
+    if not in_time:
+        monkeypatch.setattr(module, "CLOSE_WITHIN", 0.1)
+    backend = Backend(f"{postgres_locks}&pool_size=1")
+    await backend.open()
+    await backend.ask(take("a-1", "held"))
+    company = Company(backend)
+    first, second = await company.begin()
+    asked = await company.ask_all(("b-1", "held"), ("b-2", "free"), ("b-3", "free"))
+    company.alone.open()
+    await first
+    closing = asyncio.ensure_future(backend.close())
+    await asyncio.sleep(0)
+    if not in_time:
+        await closing
+    company.open()
+    async with asyncio.timeout(SOON):
+        answers = await asyncio.gather(second, *asked, return_exceptions=True)
+    left = Busy if in_time else StoreUnavailable
+    assert [type(each) for each in answers] == [Granted, left, Granted, left]
+    await closing
+    company.alone._store.close()  # what came too late has opened it again
 
 
 async def test_a_turn_ends_though_all_who_had_it_have_gone(file_url: str) -> None:

@@ -77,6 +77,12 @@ def play() -> Callable[[Scenario], AStore]:
     return play
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups may take as long as a test does."""
+    monkeypatch.setattr("holdfast.client.groups.STUCK", 600.0)
+
+
 async def soon() -> None:
     """Let callbacks run."""
     for _ in range(3):
@@ -130,6 +136,25 @@ def test_one_that_is_stuck_takes_no_lane(play) -> None:
             store.asked[-1].answer(number)
             assert await answer == number
         assert not stuck.done()
+
+    play(scenario)
+
+
+def test_a_group_that_does_not_come_back_takes_no_lane_for_long(play, monkeypatch) -> None:
+    """Its connection may be dead, which is noticed only when an answer should have come."""
+    monkeypatch.setattr("holdfast.client.groups.STUCK", 0.02)
+
+    async def scenario(store: AStore, groups: Groups) -> None:
+        stuck = []
+        for number in range(LANES + 1):
+            stuck.append(groups.ask(wants(f"k{number}")))
+            await soon()
+        waiting = groups.ask(wants("late"))
+        await asyncio.sleep(0.1)
+        assert store.seen[-1] == ["late"]
+        store.asked[-1].answer("here")
+        assert await waiting == "here"
+        assert not any(each.done() for each in stuck)
 
     play(scenario)
 

@@ -2,7 +2,8 @@
 
 A task that is alone does not wait for company: its request is asked at once and by itself, as all others are.
 Requests that come while some are under way wait until a lane is free, and then share one round trip and one
-commit. What the store cannot answer like that is asked by itself, and holds up nobody.
+commit. What the store cannot answer like that is asked by itself, and holds up nobody. Nor does a group that
+does not come back, because its connection is dead.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from holdfast.stores.base import Store, Together, failure
 
 LANES = 2  # groups under way: one is being committed while the next is made
 MOST = 64  # requests in a group
+STUCK = 0.2  # seconds for a group, before it takes no lane any more
 
 Asked = tuple[Request[Any], "asyncio.Future[Any]"]
 
@@ -37,7 +39,8 @@ class Groups:
         self._start = start
         self._process = os.getpid()
         self._waiting: list[Asked] = []
-        self._groups: list[asyncio.Future[Any]] = []  # under way, or done just now
+        self._groups: list[tuple[asyncio.Future[Any], float]] = []  # under way, since when, or done just now
+        self._look_at = 0.0  # whether a lane is free
         self._alone: asyncio.Future[Any] | None = None  # as well; it may wait for a row, and takes no lane
         self._in_company = False  # the last ones that were asked
 
@@ -55,13 +58,19 @@ class Groups:
         return self._lanes_taken() > 0 or (self._alone is not None and not self._alone.done())
 
     def _lanes_taken(self) -> int:
-        self._groups = [group for group in self._groups if not group.done()]
+        stuck = self.loop.time() - STUCK
+        self._groups = [group for group in self._groups if not group[0].done() and group[1] > stuck]
         return len(self._groups)
 
     def _send(self) -> None:
         """Ask what waits, if a lane is free."""
-        if not self._waiting or self._lanes_taken() >= LANES or os.getpid() != self._process:
+        if not self._waiting or os.getpid() != self._process:
             return  # in a forked child they are the parent's
+        if self._lanes_taken() >= LANES:
+            if self.loop.time() >= self._look_at:
+                self._look_at = self._groups[0][1] + STUCK
+                self.loop.call_at(self._look_at + 0.001, self._send)  # not a tick too early
+            return
         waiting, self._waiting = self._waiting, []
         try:
             group: dict[str, Asked] = {}
@@ -74,7 +83,7 @@ class Groups:
             self._in_company = len(group) > 1
             if chosen := list(group.values()):
                 begun = self._start(self._try_together, [request for request, _ in chosen])
-                self._groups.append(begun)
+                self._groups.append((begun, self.loop.time()))
                 begun.add_done_callback(partial(self._deliver, chosen))
         except BaseException as error:
             _give_up(waiting, error)

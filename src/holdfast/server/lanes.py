@@ -11,7 +11,8 @@ and while the disk is fast; whoever else is served has to wait for it. A store t
 no threads, and the loop answers all.
 
 Plain requests that may go together (PostgreSQL), and are not alone, have threads of their own. Those take
-what has come in while they were busy, and wait for no row. What they leave is for the others.
+what has come in while they were busy, and do not wait for a row that somebody has locked. What they leave is
+for the others. So is everything, while a thread of theirs does not come back: its connection may be dead.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ MOST_PENDING = 20_000  # requests that wait for the store; more are refused at o
 MANY = 4  # requests that the loop answers itself
 QUICK = 0.01  # seconds that a group may take, on the average of the last ones, for the loop to do that
 REMEMBERED = 16  # as many as count
+STUCK = 0.2  # seconds for a group that goes together, before nobody waits for the next one
 
 CLOSE_WITHIN = 5.0  # seconds for what the store still does, all together
 
@@ -62,6 +64,7 @@ class Lane:
         self._queues: list[RequestQueue] = []  # none for a store that never waits
         self._company: dict[type, RequestQueue] = {}  # for those that may go together
         self._in_company = False  # the last ones of them
+        self._looks = False  # at the company, in a moment
         traits = store.traits
         self._takes_turns = traits.groups or not traits.blocking
         if traits.blocking and traits.groups:
@@ -104,17 +107,36 @@ class Lane:
             if not self._busy:
                 self._go_on()
             return
+        if self._closed or self.pending >= MOST_PENDING:
+            raise _overrun(self.pending)
         queue = self._queues[-1 if type(request) in READS else 0]
         if self._company and self._goes_together(request):
             queue = self._company[type(request)]
-        if self._closed or len(queue) >= MOST_PENDING:
-            raise _overrun(len(queue))
+            if not self._looks:
+                self._look_in(STUCK)
         queue.put(asked, first=first)
 
     def _goes_together(self, request: Request[Any]) -> bool:
         """Tell whether *request* is for a group. Who is alone does not wait for company, and costs less."""
         may = cast("Together", self.store).may_go_together
-        return (self._in_company or any(queue.is_busy for queue in self._all_queues())) and may(request)
+        return (
+            (self._in_company or any(queue.is_busy for queue in self._all_queues()))
+            and may(request)
+            and not self._company[type(request)].is_stuck(STUCK)
+        )
+
+    def _look_in(self, seconds: float) -> None:
+        self._looks = True
+        self._loop.call_later(seconds, self._look_at_company)
+
+    def _look_at_company(self) -> None:
+        """Have the others answer those who wait for a group that does not come back."""
+        self._looks = False
+        for queue in self._company.values():
+            if queue.is_stuck(STUCK) and (left := queue.take_back()):
+                self._queues[0].put(*left)
+            if len(queue):
+                self._look_in(STUCK / 2)
 
     async def close(self) -> None:
         """Answer what was asked, and close the store."""
@@ -188,19 +210,24 @@ class Lane:
         first: dict[str, Asked] = {}  # about each key
         left = [asked for asked in group if first.setdefault(cast("Any", asked[0]).key, asked) is not asked]
         tried = list(first.values())
-        answers = self._execute(tried, cast("Together", self.store).try_together)
+        answers = self._execute(tried, cast("Together", self.store).try_together, may_leave=True)
         done: Group = []
         for asked, answer in zip(tried, answers, strict=True):
             (left if answer is None else done).append(asked)
-        if left:
-            self._queues[0].put(*left)
         found = [answer for answer in answers if answer is not None]
         call_from_thread(self._loop, self._deliver, done, found)
+        if self._queues[0].closed:  # we took too long to end
+            call_from_thread(self._loop, self._deliver, left, [_overrun(len(left)) for _ in left])
+        elif left:
+            self._queues[0].put(*left)
 
     def _ask(self, requests: list[Request[Any]]) -> list[Any]:
         return [self.store.execute(requests[0])] if len(requests) == 1 else self.store.execute_many(requests)
 
-    def _execute(self, group: Group, execute: Callable[[list[Request[Any]]], A]) -> list[Any] | A:
+    def _execute(
+        self, group: Group, execute: Callable[[list[Request[Any]]], A], *, may_leave: bool = False
+    ) -> list[Any] | A:
+        """Ask the store for what is wanted. *may_leave*: None is no answer."""
         requests = [request for request, _ in group]
         began = time.perf_counter()
         answers: list[Any] | A
@@ -217,8 +244,16 @@ class Lane:
         if len(requests) >= MANY:
             self._usual += (took - self._usual) / REMEMBERED
         if self._observer is not None:
-            self._observer.group_answered(requests, answers, took)
+            self._note(requests, answers, took, may_leave)
         return answers
+
+    def _note(self, requests: list[Request[Any]], answers: list[Any], took: float, may_leave: bool) -> None:
+        """Have it noted what was answered at once. What was left will be answered by others."""
+        if may_leave:
+            answered = [pair for pair in zip(requests, answers, strict=True) if pair[1] is not None]
+            requests, answers = [request for request, _ in answered], [answer for _, answer in answered]
+        if requests:
+            cast("Metrics", self._observer).group_answered(requests, answers, took)
 
     def _deliver(self, group: Group, answers: list[Any]) -> None:
         wrote = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -43,6 +44,7 @@ class RequestQueue:
         self._waiting: deque[Asked] = deque()
         self._changed = threading.Condition()
         self._idle = 0  # threads that have nothing to do
+        self._taken = time.monotonic()  # when something was taken last
         self.closed = False
         self.threads = [
             threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True)
@@ -59,6 +61,18 @@ class RequestQueue:
         """Whether there is something to do, as well as can be told from outside."""
         return bool(self._waiting) or self._idle < len(self.threads)
 
+    def is_stuck(self, seconds: float) -> bool:
+        """Tell whether no thread has come back for that long."""
+        return not self._idle and time.monotonic() - self._taken > seconds
+
+    def take_back(self) -> Group:
+        """Return all that wait, for somebody else to answer."""
+        group: Group = []
+        with suppress(IndexError):
+            while True:
+                group.append(self._waiting.popleft())
+        return group
+
     def put(self, *asked: Asked, first: bool = False) -> None:
         """Have it taken as soon as a thread has time: after all that wait, or as the *first* of them."""
         if first:
@@ -67,7 +81,7 @@ class RequestQueue:
             self._waiting.extend(asked)
         if self._idle:  # otherwise a thread that is busy looks again by itself
             with self._changed:
-                self._changed.notify()
+                self._changed.notify(len(asked))
 
     def close(self) -> None:
         """Let the threads end, once nothing waits."""
@@ -90,6 +104,7 @@ class RequestQueue:
                     if self._asks_all or not asked[1].cancelled():  # has gone: nothing was done yet
                         group.append(asked)
             if group:
+                self._taken = time.monotonic()
                 return group
             with self._changed:
                 self._idle += 1  # before we look again: everybody who asks from now on notifies us

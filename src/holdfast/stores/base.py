@@ -140,8 +140,9 @@ class Together(Protocol):
     def try_together(self, requests: Sequence[Request[Any]]) -> list[Any]:
         """Answer requests that may go together, no two of them about the same key, in one transaction.
 
-        It waits for no row that somebody has locked, and each answer is as durable as one by itself. None in
-        a place: nothing has happened there, and `execute` is needed. A place may also have a `StoreError`.
+        It waits for no row that somebody has locked (for one that somebody has just made it may, as long as
+        any request), and each answer is as durable as one by itself. None in a place: nothing has happened
+        there, and `execute` is needed. A place may also have a `StoreError`.
         """
 
 

@@ -22,6 +22,7 @@ from holdfast import errors
 from holdfast.core.data import replace
 from holdfast.core.requests import Signal, SignalKind, addressed
 from holdfast.log import log
+from holdfast.signal_mask import block_signals
 from holdfast.stores.mysql.failures import Interrupted
 from holdfast.stores.mysql.session import MySQLSession
 from holdfast.stores.signals import SignalThread
@@ -42,13 +43,18 @@ class Awaited:
     """What a listener waits for: a lock that somebody has for its life, so that only a KILL ends the wait.
 
     That is the lock of the first of all listeners. Who has that one itself waits for a lock of a second
-    connection, if it gets one that stays.
+    connection. A thread makes that one: it may take long, or fail in any way, and until then the listener
+    sleeps, and hears what there is to hear.
     """
 
-    def __init__(self, connect: Callable[[], MySQLSession]) -> None:
-        self.lock = FIRST  # its name; none: there is nothing to wait for, and the listener sleeps
+    def __init__(self, connect: Callable[[], MySQLSession], instance: str) -> None:
+        self.lock = FIRST  # its name; none: there is nothing to wait for
         self._connect = connect
+        self._instance = instance
+        self._mutex = threading.Lock()
         self._second: MySQLSession | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
         self._look_at = -math.inf
 
     def look(self, *, is_free: bool) -> None:
@@ -57,22 +63,45 @@ class Awaited:
         The second connection is used now and then: the server ends idle ones.
         """
         if is_free:
-            self.close()
             self.lock = ""
-        if self.lock != FIRST and (now := time.monotonic()) >= self._look_at:
+            self._drop()
+        busy = self._thread is not None and self._thread.is_alive()
+        if self.lock != FIRST and not busy and (now := time.monotonic()) >= self._look_at:
             self._look_at = now + REST
-            try:
-                self._second = self._second or self._connect()
-                if named := self._second.fetch("be_awaited", {}):  # otherwise it is on another server
-                    ((self.lock,),) = named
-            except errors.StoreError:  # there may be no room for one more, or it broke
-                self.close()
+            self._thread = threading.Thread(target=self._have_second, name="holdfast-awaited", daemon=True)
+            with suppress(RuntimeError):  # no more threads, or the interpreter is ending
+                self._thread.start()
+
+    def _have_second(self) -> None:
+        block_signals()
+        try:
+            second = self._second or self._connect()
+            with self._mutex:
+                self._second = second
+            if self._closed:
+                self._drop()
+                return
+            if not (named := second.fetch("be_awaited", {})):  # it is on another server
+                return
+            sleeps = not self.lock
+            ((self.lock,),) = named
+            if sleeps:  # it has something to wait for now
+                second.fetch("wake", {"instance": self._instance})
+        except Exception as error:  # noqa: BLE001 - a pool of the caller's may raise anything
+            log().debug("MySQL: no second connection for the listener: %s", error)
+            self._drop()
+
+    def _drop(self) -> None:
+        with self._mutex:
+            second, self._second = self._second, None
+        if second is not None:
+            second.interrupt()  # a forked child may have the line as well
+            second.break_off()
 
     def close(self) -> None:
         """Let go of the second connection."""
-        if self._second is not None:
-            self._second.break_off()
-            self._second = None
+        self._closed = True
+        self._drop()
 
 
 class Doorbell(SignalThread):
@@ -108,7 +137,7 @@ class Doorbell(SignalThread):
         assert self._connect is not None
         instance = self.instance
         session = self._connect()
-        awaited = Awaited(self._connect)
+        awaited = Awaited(self._connect, instance)
         listening = False
         try:
             with self._mutex:
