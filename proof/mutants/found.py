@@ -117,6 +117,20 @@ FOUND_MUTANTS_ON_SERVERS = (
         MYSQL_SIGNALS.format("a_listener_that_has_nothing_to_wait_for_sleeps_and_is_told_all_the_same"),
     ),
     Mutant(
+        "mysql: a listener sleeps on, although it could wait for a lock",
+        "Waking",
+        MYSQL_LISTENER,
+        (("SHORT_REST if is_busy and not lock else REST", "REST"),),
+        MYSQL_SIGNALS.format("a_listener_is_told_while_its_second_connection_takes_long"),
+    ),
+    Mutant(
+        "mysql: closing leaves a connection that is being made",
+        "Waking",
+        MYSQL_LISTENER,
+        (("            self._thread.join(MOMENT)\n", "            pass\n"),),
+        MYSQL_SIGNALS.format("closing_waits_a_moment_for_a_second_connection_that_is_being_made"),
+    ),
+    Mutant(
         "mysql: a fast hand-over locks nothing first",
         "P8, Fencing",
         "stores/mysql/statements.sql",

@@ -27,7 +27,7 @@ GROUP_MUTANTS = (
         "a request that waits for a row holds up all tasks",
         "Many at once",
         GROUPS,
-        (("self._lanes_taken() >= LANES or", "self._lanes_taken() >= LANES or self._is_busy() or"),),
+        (("if self._lanes_taken() < LANES:", "if not self._is_busy():"),),
         TASKS.format("one_that_is_stuck_takes_no_lane"),
     ),
     Mutant(
@@ -36,6 +36,13 @@ GROUP_MUTANTS = (
         GROUPS,
         ((" and group[1] > stuck]", "]"),),
         TASKS.format("a_group_that_does_not_come_back_takes_no_lane_for_long"),
+    ),
+    Mutant(
+        "whom a group has no room for waits until one comes back",
+        "Many at once",
+        GROUPS,
+        (("            self._send_group()\n", "            return self._send_group()\n"),),
+        TASKS.format("a_group_that_does_not_come_back_holds_up_nobody_for_whom_it_had_no_room"),
     ),
     Mutant(
         "what a group could not do is asked for nobody",
@@ -81,6 +88,18 @@ GROUP_MUTANTS_ON_SERVERS = (
         LANES,
         (("if queue.is_stuck(STUCK) and (left", "if queue.closed and (left"),),
         ON_SERVER.format("nobody_waits_for_a_group_that_does_not_come_back"),
+    ),
+    Mutant(
+        "server: who waits for a group is looked at more and more often",
+        "P8",
+        LANES,
+        (
+            (
+                "        if any(map(len, self._company.values())):\n",
+                "        for _ in filter(len, self._company.values()):\n",
+            ),
+        ),
+        ON_SERVER.format("one_timer_looks_after_all_who_wait_for_groups"),
     ),
     Mutant(
         "server: who is asked for by himself is not there any more for those whom a group leaves",

@@ -38,7 +38,7 @@ from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sql.options import split_url
 from holdfast.stores.sql.transactions.session import Conflict, RowLocked
 from holdfast.testing.conformance import CLIENT
-from tests.conformance.conftest import mysql_sessions, mysql_store  # noqa: F401
+from tests.conformance.conftest import at_rest, mysql_sessions, mysql_store  # noqa: F401
 from tests.servers import PostgresServer
 from tests.servers.fixtures import require, with_tables
 

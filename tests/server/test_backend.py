@@ -292,7 +292,10 @@ async def test_a_store_that_fails_answers_all_who_wait_and_goes_on(file_url: str
     await backend.close()
 
 
-async def test_what_was_asked_is_answered_before_the_store_is_closed(url: str) -> None:
+async def test_what_was_asked_is_answered_before_the_store_is_closed(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CLOSE_WITHIN", ENOUGH)
     backend = Backend(url)
     await backend.open()
     asked = [asyncio.ensure_future(backend.ask(take(f"a-{n}", f"key-{n}"))) for n in range(100)]
@@ -519,13 +522,38 @@ async def test_nobody_waits_for_a_group_that_does_not_come_back(postgres_locks: 
 
 
 @pytest.mark.usefixtures("nothing_is_stuck")
+async def test_one_timer_looks_after_all_who_wait_for_groups(
+    postgres_locks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If each kind of request had one of its own, each of those would make one more for every kind."""
+    backend = Backend(f"{postgres_locks}&pool_size=1")
+    await backend.open()
+    company = Company(backend)
+    asked = await company.begin()
+    asked += await company.ask_all(("a-1", "key-1"))
+    lane = backend._lanes["notable"]
+    for waiting in (0, 1):  # one is under way, then one waits
+        asked.append(asyncio.ensure_future(backend.ask(Release(f"key-{waiting}", "b", 1))))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(eventually, lambda: len(lane._company[Release]) == waiting)  # noqa: B023
+    assert [len(queue) for queue in lane._company.values()] == [1, 1]
+    looks: list[float] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(lane, "_look_in", looks.append)
+        lane._look_at_company()
+    assert len(looks) == 1
+    company.open()
+    await asyncio.gather(*asked)
+    await backend.close()
+
+
+@pytest.mark.usefixtures("nothing_is_stuck")
 @pytest.mark.parametrize("in_time", [True, False])
 async def test_what_a_group_leaves_is_answered_when_the_store_is_closed(
     postgres_locks: str, monkeypatch: pytest.MonkeyPatch, in_time: bool
 ) -> None:
     """By the others, if they are there still."""
-    if not in_time:
-        monkeypatch.setattr(module, "CLOSE_WITHIN", 0.1)
+    monkeypatch.setattr(module, "CLOSE_WITHIN", ENOUGH if in_time else 0.1)
     backend = Backend(f"{postgres_locks}&pool_size=1")
     await backend.open()
     await backend.ask(take("a-1", "held"))

@@ -89,6 +89,12 @@ async def soon() -> None:
         await asyncio.sleep(0)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Let time pass."""
+    while not condition():  # noqa: ASYNC110 - of what comes by a timer of the loop
+        await asyncio.sleep(0.001)
+
+
 def test_a_task_that_is_alone_asks_at_once_and_by_itself(play) -> None:
     async def scenario(store: AStore, groups: Groups) -> None:
         for number in range(3):
@@ -150,11 +156,24 @@ def test_a_group_that_does_not_come_back_takes_no_lane_for_long(play, monkeypatc
             stuck.append(groups.ask(wants(f"k{number}")))
             await soon()
         waiting = groups.ask(wants("late"))
-        await asyncio.sleep(0.1)
-        assert store.seen[-1] == ["late"]
+        await until(lambda: store.seen[-1] == ["late"])
         store.asked[-1].answer("here")
         assert await waiting == "here"
         assert not any(each.done() for each in stuck)
+
+    play(scenario)
+
+
+def test_a_group_that_does_not_come_back_holds_up_nobody_for_whom_it_had_no_room(play, monkeypatch) -> None:
+    monkeypatch.setattr("holdfast.client.groups.STUCK", 0.02)
+
+    async def scenario(store: AStore, groups: Groups) -> None:
+        for number in range(LANES + 1):
+            groups.ask(wants(f"k{number}"))
+            await soon()
+        for number in range(2 * MOST + 1):
+            groups.ask(wants(f"m{number}"))
+        await until(lambda: store.seen[-1] == [f"m{2 * MOST}"])
 
     play(scenario)
 

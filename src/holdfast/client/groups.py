@@ -63,14 +63,17 @@ class Groups:
         return len(self._groups)
 
     def _send(self) -> None:
-        """Ask what waits, if a lane is free."""
+        """Ask what waits, as soon as a lane is free."""
         if not self._waiting or os.getpid() != self._process:
             return  # in a forked child they are the parent's
-        if self._lanes_taken() >= LANES:
-            if self.loop.time() >= self._look_at:
-                self._look_at = self._groups[0][1] + STUCK
-                self.loop.call_at(self._look_at + 0.001, self._send)  # not a tick too early
-            return
+        if self._lanes_taken() < LANES:
+            self._send_group()
+        if self._waiting and self.loop.time() >= self._look_at:
+            # A group that comes back has us look again; but perhaps none does.
+            self._look_at = self._groups[0][1] + STUCK
+            self.loop.call_at(self._look_at + 0.001, self._send)  # not a tick too early
+
+    def _send_group(self) -> None:
         waiting, self._waiting = self._waiting, []
         try:
             group: dict[str, Asked] = {}

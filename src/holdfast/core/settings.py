@@ -59,10 +59,8 @@ class Settings:
                 object.__setattr__(self, name, seconds(value, name))
         if not 0 < self.renew_at < 1:
             raise SettingsError(f"renew_at is {self.renew_at}; it is a part of the ttl, between 0 and 1")
-        heartbeat, claim = (
-            round(self.heartbeat * 1e6),
-            round(self.claim * 1e6),
-        )  # as exactly as stores have it
+        # In whole microseconds, as stores have them: 0.9 * claim is not exact.
+        heartbeat, claim = round(self.heartbeat * 1e6), round(self.claim * 1e6)
         if not (heartbeat > 0 and 10 * heartbeat <= 9 * claim and self.claim < self.patience):
             raise SettingsError(
                 f"heartbeat {self.heartbeat} s <= 0.9 * claim {self.claim} s, and claim < patience"

@@ -134,9 +134,9 @@ class Lane:
         self._looks = False
         for queue in self._company.values():
             if queue.is_stuck(STUCK) and (left := queue.take_back()):
-                self._queues[0].put(*left)
-            if len(queue):
-                self._look_in(STUCK / 2)
+                self._leave(left)
+        if any(map(len, self._company.values())):
+            self._look_in(STUCK / 2)
 
     async def close(self) -> None:
         """Answer what was asked, and close the store."""
@@ -176,7 +176,7 @@ class Lane:
                     break
         answers = self._answer_here(group)
         if answers is None:
-            self._queues[0].put(*group)
+            self._leave(group)
         else:
             self._end_turn(group, answers)
 
@@ -208,18 +208,23 @@ class Lane:
         """Answer those that can be without waiting for a row, in a thread; leave the others."""
         self._in_company = len(group) > 1
         first: dict[str, Asked] = {}  # about each key
-        left = [asked for asked in group if first.setdefault(cast("Any", asked[0]).key, asked) is not asked]
+        for asked in group:
+            first.setdefault(cast("Any", asked[0]).key, asked)
         tried = list(first.values())
         answers = self._execute(tried, cast("Together", self.store).try_together, may_leave=True)
-        done: Group = []
-        for asked, answer in zip(tried, answers, strict=True):
-            (left if answer is None else done).append(asked)
-        found = [answer for answer in answers if answer is not None]
-        call_from_thread(self._loop, self._deliver, done, found)
-        if self._queues[0].closed:  # we took too long to end
-            call_from_thread(self._loop, self._deliver, left, [_overrun(len(left)) for _ in left])
-        elif left:
-            self._queues[0].put(*left)
+        found = {id(one): said for one, said in zip(tried, answers, strict=True) if said is not None}
+        done = [asked for asked in group if id(asked) in found]
+        call_from_thread(self._loop, self._deliver, done, [found[id(asked)] for asked in done])
+        if left := [asked for asked in group if id(asked) not in found]:
+            self._leave(left)
+
+    def _leave(self, group: Group) -> None:
+        """Leave requests to the ordinary threads. Called from any thread."""
+        queue = self._queues[0]
+        queue.put(*group)
+        if queue.closed and (late := queue.take_back()):  # closing took too long: they may have ended
+            ended = self._end_turn if self._takes_turns else self._deliver
+            call_from_thread(self._loop, ended, late, [_overrun(len(late)) for _ in late])
 
     def _ask(self, requests: list[Request[Any]]) -> list[Any]:
         return [self.store.execute(requests[0])] if len(requests) == 1 else self.store.execute_many(requests)
@@ -237,7 +242,7 @@ class Lane:
             answers = [copy.copy(error) for _ in requests]  # each collects a traceback, where it is raised
         except Exception as error:  # noqa: BLE001 - a thread that died would leave all who wait for it
             log().exception("the store failed in an unknown way")
-            answers = [StoreError(f"the store failed: {type(error).__name__}")] * len(requests)
+            answers = [StoreError(f"the store failed: {type(error).__name__}") for _ in requests]
         if answers is None:
             return answers
         took = time.perf_counter() - began

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import cast
+from typing import Any, cast
 
 from holdfast import errors
 from holdfast.core.data import replace
@@ -29,8 +29,10 @@ from holdfast.stores.signals import SignalThread
 from holdfast.stores.sql.transactions.session import Conflict
 
 REST = 20  # seconds to wait, at most: an answer now and then shows that the line is not broken
+SHORT_REST = 0.5  # seconds to sleep, at most, while there may soon be something better to wait for
 TURN = 2  # seconds to wait for a connection of ours that broke and that the server has not missed yet
 ASIDE = 0.1  # seconds, at most, to be out of somebody's way
+MOMENT = 0.5  # seconds that closing waits for a connection that is being made
 
 FIRST = "holdfast first"  # what listeners wait for, and the first of them has
 
@@ -47,30 +49,37 @@ class Awaited:
     sleeps, and hears what there is to hear.
     """
 
-    def __init__(self, connect: Callable[[], MySQLSession], instance: str) -> None:
+    def __init__(self, connect: Callable[[], MySQLSession]) -> None:
         self.lock = FIRST  # its name; none: there is nothing to wait for
         self._connect = connect
-        self._instance = instance
         self._mutex = threading.Lock()
         self._second: MySQLSession | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
         self._look_at = -math.inf
 
-    def look(self, *, is_free: bool) -> None:
-        """See to it that somebody has the lock: *is_free* if nobody had it. Or a sleep was ended.
+    def look(self, free: str) -> None:
+        """See to it that there is a lock to wait for. *free*: the one that nobody had any more, if so.
 
         The second connection is used now and then: the server ends idle ones.
         """
-        if is_free:
+        if free and free == self.lock:
             self.lock = ""
             self._drop()
-        busy = self._thread is not None and self._thread.is_alive()
-        if self.lock != FIRST and not busy and (now := time.monotonic()) >= self._look_at:
+        if self.lock != FIRST and not self._is_busy() and (now := time.monotonic()) >= self._look_at:
             self._look_at = now + REST
             self._thread = threading.Thread(target=self._have_second, name="holdfast-awaited", daemon=True)
             with suppress(RuntimeError):  # no more threads, or the interpreter is ending
                 self._thread.start()
+
+    def wait(self) -> dict[str, Any]:
+        """Return what to wait for next, and for how many seconds: not many while there may soon be a lock."""
+        is_busy = self._is_busy()  # first: after that there is no lock that we have not seen
+        lock = self.lock
+        return {"awaited": lock, "seconds": SHORT_REST if is_busy and not lock else REST}
+
+    def _is_busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
 
     def _have_second(self) -> None:
         block_signals()
@@ -81,12 +90,8 @@ class Awaited:
             if self._closed:
                 self._drop()
                 return
-            if not (named := second.fetch("be_awaited", {})):  # it is on another server
-                return
-            sleeps = not self.lock
-            ((self.lock,),) = named
-            if sleeps:  # it has something to wait for now
-                second.fetch("wake", {"instance": self._instance})
+            if named := second.fetch("be_awaited", {}):  # otherwise it is on another server
+                ((self.lock,),) = named
         except Exception as error:  # noqa: BLE001 - a pool of the caller's may raise anything
             log().debug("MySQL: no second connection for the listener: %s", error)
             self._drop()
@@ -99,9 +104,11 @@ class Awaited:
             second.break_off()
 
     def close(self) -> None:
-        """Let go of the second connection."""
+        """Let go of the second connection. One that is being made is waited for, unless that takes long."""
         self._closed = True
         self._drop()
+        if self._thread is not None and self._is_busy():
+            self._thread.join(MOMENT)
 
 
 class Doorbell(SignalThread):
@@ -137,7 +144,7 @@ class Doorbell(SignalThread):
         assert self._connect is not None
         instance = self.instance
         session = self._connect()
-        awaited = Awaited(self._connect, instance)
+        awaited = Awaited(self._connect)
         listening = False
         try:
             with self._mutex:
@@ -147,21 +154,18 @@ class Doorbell(SignalThread):
             self._take_name(session)
             listening = True
             told: set[Grant] = set()
-            seconds = 0  # the first time, so that we are ready soon
+            wait: dict[str, Any] = {
+                "awaited": awaited.lock,
+                "seconds": 0,
+            }  # at first, so that we are ready soon
             while not stop.is_set():
                 try:
                     tokens = ",".join([token for _, token in told])
-                    asked = {
-                        "instance": instance,
-                        "told": tokens,
-                        "awaited": awaited.lock,
-                        "seconds": seconds,
-                    }
-                    (waited,), *heard = session.fetch("hear", asked)
+                    (waited,), *heard = session.fetch("hear", {"instance": instance, "told": tokens, **wait})
                     told = self._tell_new(session, told, [text.split("\n") for (text,) in heard])
-                    seconds = REST
                     ready.set()
-                    awaited.look(is_free=waited == 1)
+                    awaited.look(wait["awaited"] if waited == 1 else "")
+                    wait = awaited.wait()
                 except Interrupted:
                     continue  # by a signal
                 except Conflict:  # with somebody who changes the tables
