@@ -326,5 +326,10 @@ def http_status(error: HoldfastError) -> int:
     return error.status if isinstance(error, RequestRefused) else _codes(error)[1]
 
 
+def kind_of(error: HoldfastError) -> type[HoldfastError]:
+    """Return the class of *error* that callers know of. Stores have some of their own below it."""
+    return next(kind for kind in type(error).__mro__ if kind in CODES)
+
+
 def _codes(error: HoldfastError) -> tuple[int, int]:
-    return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
+    return CODES[kind_of(error)]

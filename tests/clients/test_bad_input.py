@@ -271,10 +271,10 @@ def test_settings_that_cannot_work_are_refused_when_they_are_made(
         Settings(**settings)
 
 
-@pytest.mark.parametrize(("heartbeat", "claim"), [(4.5, 5.0), (2.97, 3.3), (7.83, 8.7)])
+@pytest.mark.parametrize(("heartbeat", "claim"), [(4.5, 5.0), (2.97, 3.3), (7.83, 8.7), (9.0, 1e303)])
 def test_a_heartbeat_may_be_nine_tenths_of_a_claim_window(heartbeat: float, claim: float) -> None:
     """Whatever `0.9 * claim` is in binary."""
-    assert Settings(heartbeat=heartbeat, claim=claim).heartbeat == heartbeat
+    assert Settings(heartbeat=heartbeat, claim=claim, patience=claim * 3).heartbeat == heartbeat
 
 
 def test_settings_may_be_given_as_times(url: str) -> None:

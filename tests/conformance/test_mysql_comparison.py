@@ -1,5 +1,6 @@
 """MySQL answers as the memory store does, on random requests; also through an engine's connections."""
 
+from contextlib import closing
 from urllib.parse import urlsplit
 
 import pytest
@@ -22,20 +23,18 @@ STEPS = 200
 def test_mysql_answers_as_memory_does(mariadb_locks: str, history, seed: int) -> None:
     """At the level all every grant takes the slow path, at notable the fast ones are taken."""
     options = StoreOptions(CLIENT, history)
-    mysql = open_store(mariadb_locks, options)
-    mysql.open()
-    compare(MemoryStore(options), mysql, seed=seed, steps=STEPS, client=CLIENT)
-    mysql.close()
+    with closing(open_store(mariadb_locks, options)) as mysql:
+        mysql.open()
+        compare(MemoryStore(options), mysql, seed=seed, steps=STEPS, client=CLIENT)
 
 
 @pytest.mark.parametrize("history", ["all", "notable"])
 @pytest.mark.parametrize("seed", first(3, range(SEEDS // 2)))
 def test_mysql_answers_about_clusters_as_memory_does(mariadb_locks: str, history, seed: int) -> None:
     options = StoreOptions(CLIENT, history)
-    mysql = open_store(mariadb_locks, options)
-    mysql.open()
-    compare(MemoryStore(options), mysql, seed=seed, steps=STEPS, client=CLIENT, about="cluster")
-    mysql.close()
+    with closing(open_store(mariadb_locks, options)) as mysql:
+        mysql.open()
+        compare(MemoryStore(options), mysql, seed=seed, steps=STEPS, client=CLIENT, about="cluster")
 
 
 @pytest.mark.parametrize("about", ["locks", "cluster"])
@@ -45,8 +44,7 @@ def test_so_it_does_through_an_engine(mariadb_locks: str, seed: int, about) -> N
     url = urlsplit(mariadb_locks)
     engine = sqlalchemy.create_engine(f"mysql+pymysql://{url.netloc}{url.path}")
     options = StoreOptions(CLIENT)
-    mysql = from_engine(engine, options)
-    mysql.open()
-    compare(MemoryStore(options), mysql, seed=seed, steps=STEPS, client=CLIENT, about=about)
-    mysql.close()
+    with closing(from_engine(engine, options)) as mysql:
+        mysql.open()
+        compare(MemoryStore(options), mysql, seed=seed, steps=STEPS, client=CLIENT, about=about)
     engine.dispose()

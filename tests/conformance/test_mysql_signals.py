@@ -20,7 +20,7 @@ from holdfast.core.requests import Acquire, Break, Client, Granted, Queued, Rele
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
 from holdfast.stores.mysql import signals
-from holdfast.stores.mysql.failures import Interrupted
+from holdfast.stores.mysql.failures import Interrupted, NoRoom
 from holdfast.stores.mysql.session import MySQLSession
 from holdfast.stores.mysql.signals import Doorbell
 from holdfast.stores.mysql.statement import Statement
@@ -78,10 +78,20 @@ def test_no_hand_over_goes_unnoticed(stores):
     assert arrived.empty()
 
 
+FIRST, SECOND, SLEEP = "the first listener", "a second connection", "a sleep"
+
+WAITS = f"""
+SELECT CASE WHEN state = 'User sleep' THEN '{SLEEP}'
+            WHEN state = 'User lock' AND info LIKE '%GET_LOCK(''holdfast first''%' THEN '{FIRST}'
+            WHEN state = 'User lock' AND info LIKE '%GET_LOCK(''holdfast awaited%' THEN '{SECOND}'
+            ELSE state END
+  FROM information_schema.processlist WHERE info LIKE 'SELECT IF(EXISTS%'
+"""
+
+
 def resting(server) -> Counter[str]:
-    """Return what the listeners of a server do."""
-    rows = server.execute("SELECT state FROM information_schema.processlist WHERE info LIKE 'SELECT IF(%'")
-    return Counter(state for (state,) in rows)
+    """Return what the listeners of a server wait for."""
+    return Counter(what for (what,) in server.execute(WAITS))
 
 
 def until_resting(server, wanted: dict[str, int]) -> None:
@@ -97,7 +107,7 @@ def test_no_listener_sleeps_and_when_the_first_leaves_another_one_is(stores, mar
     for store, _ in listeners:
         store.be_reachable()
     while listeners:
-        until_resting(mariadb_server, {"User lock": len(listeners)})
+        until_resting(mariadb_server, Counter([SECOND, *[FIRST] * (len(listeners) - 1)]))
         other, arrived = listeners.pop(0)
         mine, _ = stores(CLIENT)
         token = ask(mine, CLIENT, "a-1", other._client.instance).token
@@ -141,7 +151,7 @@ def test_a_listener_that_has_nothing_to_wait_for_sleeps_and_is_told_all_the_same
     connecting = Connecting(other, failing(error))
     other.be_reachable()
     for number in range(3):
-        until_resting(mariadb_server, {"User sleep": 1})
+        until_resting(mariadb_server, {SLEEP: 1})
         hand_over(mine, other, f"{number}")
         assert arrived.get(timeout=SOON) == Signal("granted", "k", f"b-{number}")
         other.execute(Withdraw("k", f"b-{number}"))
@@ -163,7 +173,7 @@ def test_a_listener_is_told_while_its_second_connection_takes_long(stores, maria
     assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
     assert len(connecting.lines) == 1
     opened.set()
-    until_resting(mariadb_server, {"User lock": 1})
+    until_resting(mariadb_server, {SECOND: 1})
 
 
 def the_thread_that_connects() -> threading.Thread:
@@ -201,12 +211,12 @@ def test_a_second_connection_that_comes_too_late_is_not_kept(stores, mariadb_ser
     opened = threading.Event()
     connecting = Connecting(other, lambda: opened.wait(SOON) and connecting.connect())
     other.be_reachable()
-    until_resting(mariadb_server, {"User sleep": 1})
+    until_resting(mariadb_server, {SLEEP: 1})
     other.close()
     thread = the_thread_that_connects()
     opened.set()
     thread.join(SOON)
-    until_gone(mariadb_server, connecting.lines[1]._connection.thread_id())
+    until_gone(mariadb_server, connecting.lines[1].number)
 
 
 def test_a_forked_child_keeps_no_connection_alive(stores, mariadb_server):
@@ -214,7 +224,7 @@ def test_a_forked_child_keeps_no_connection_alive(stores, mariadb_server):
     other, _ = stores(OTHER_CLIENT)
     connecting = Connecting(other, lambda: connecting.connect())
     other.be_reachable()
-    until_resting(mariadb_server, {"User lock": 1})
+    until_resting(mariadb_server, {SECOND: 1})
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -224,14 +234,14 @@ def test_a_forked_child_keeps_no_connection_alive(stores, mariadb_server):
     try:
         other.close()
         for line in connecting.lines:
-            until_gone(mariadb_server, line._connection.thread_id())
+            until_gone(mariadb_server, line.number)
     finally:
         os.close(writing)
         os.close(reading)
         os.waitpid(child, 0)
 
 
-@pytest.mark.parametrize(("rest", "then"), [(0.05, "User lock"), (20, "User sleep")], ids=["often", "once"])
+@pytest.mark.parametrize(("rest", "then"), [(0.05, SECOND), (20, SLEEP)], ids=["often", "once"])
 def test_a_listener_whose_second_connection_ends_takes_another_one_but_not_again_and_again(
     stores, mariadb_server, monkeypatch, rest, then
 ):
@@ -240,15 +250,49 @@ def test_a_listener_whose_second_connection_ends_takes_another_one_but_not_again
     (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
     connecting = Connecting(other, lambda: connecting.connect())
     other.be_reachable()
-    until_resting(mariadb_server, {"User lock": 1})
+    until_resting(mariadb_server, {SECOND: 1})
     time.sleep(rest if rest < 1 else 0)
-    mariadb_server.execute(f"KILL {connecting.lines[1]._connection.thread_id()}")
-    if then == "User lock":
+    second = connecting.lines[1].number
+    mariadb_server.execute(f"KILL {second}")
+    if then == SECOND:
         eventually(lambda: len(connecting.lines) == 3, "a third connection")
     until_resting(mariadb_server, {then: 1})
     hand_over(mine, other, "1")
-    assert len(connecting.lines) == (3 if then == "User lock" else 2)
+    assert len(connecting.lines) == (3 if then == SECOND else 2)
     assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
+    assert mariadb_server.execute(f"SELECT IS_USED_LOCK('holdfast awaited {second}')") == [(None,)]
+
+
+def test_a_second_connection_leaves_room_for_those_that_are_needed(
+    mariadb_locks, mariadb_server, monkeypatch
+):
+    """The account may have two connections: one listens, and one is for all requests."""
+    monkeypatch.setattr(signals, "REST", 0.05)
+    mariadb_server.execute("CREATE OR REPLACE USER frugal@'%' WITH MAX_USER_CONNECTIONS 2")
+    mariadb_server.execute("GRANT ALL ON *.* TO frugal@'%'")
+    url = urlsplit(mariadb_locks)
+    frugal = url._replace(netloc=f"frugal@{url.hostname}:{url.port}").geturl()
+    with contextlib.closing(open_store(f"{frugal}&pool_size=1", StoreOptions(CLIENT))) as store:
+        store.open()
+        store.listen(lambda _: None)
+        store.be_reachable()
+        until_resting(mariadb_server, {SLEEP: 1})  # there is no room for a second one
+        with store.source.pool._mutex:
+            (line,) = store.source.pool._idle
+            mariadb_server.execute(f"KILL {line.number}")
+            until_resting(mariadb_server, {SECOND: 1})  # now there was
+        with pytest.raises(NoRoom):
+            ask(store, CLIENT, "a-1")
+        eventually(lambda: is_granted(store, "a-1"), "a grant")
+        until_resting(mariadb_server, {SLEEP: 1})
+        time.sleep(0.2)  # it does not come again
+        until_resting(mariadb_server, {SLEEP: 1})
+
+
+def is_granted(store: MySQLStore, attempt: str) -> bool:
+    with contextlib.suppress(NoRoom):
+        return isinstance(ask(store, CLIENT, attempt), Granted)
+    return False
 
 
 def test_a_second_connection_that_broke_at_once_is_not_the_last_one(stores, mariadb_server, monkeypatch):
@@ -263,7 +307,7 @@ def test_a_second_connection_that_broke_at_once_is_not_the_last_one(stores, mari
 
     connecting = Connecting(other, connect_badly)
     other.be_reachable()
-    until_resting(mariadb_server, {"User lock": 1})
+    until_resting(mariadb_server, {SECOND: 1})
     assert len(connecting.lines) == 3
 
 

@@ -59,9 +59,8 @@ class Settings:
                 object.__setattr__(self, name, seconds(value, name))
         if not 0 < self.renew_at < 1:
             raise SettingsError(f"renew_at is {self.renew_at}; it is a part of the ttl, between 0 and 1")
-        # In whole microseconds, as stores have them: 0.9 * claim is not exact.
-        heartbeat, claim = round(self.heartbeat * 1e6), round(self.claim * 1e6)
-        if not (heartbeat > 0 and 10 * heartbeat <= 9 * claim and self.claim < self.patience):
+        longest = 0.9 * self.claim * (1 + 1e-9)  # what is written as nine tenths may be a little more
+        if not (0 < self.heartbeat <= longest and self.claim < self.patience):
             raise SettingsError(
                 f"heartbeat {self.heartbeat} s <= 0.9 * claim {self.claim} s, and claim < patience"
                 f" {self.patience} s must hold: a waiter that loses a signal would else lose its turn"

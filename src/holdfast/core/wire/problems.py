@@ -17,7 +17,7 @@ PROBLEM = "urn:holdfast:error:"
 
 def error_to_json(error: errors.HoldfastError, because: Any = None) -> Json:
     """Return an error as a problem, with the answer that it is raised for."""
-    kind = next(each for each in type(error).__mro__ if each in errors.CODES)  # what callers know of
+    kind = errors.kind_of(error)
     name = kind.__name__
     fields = {
         field: as_dict(value)

@@ -17,7 +17,7 @@ from holdfast.core import cluster as c
 from holdfast.core import requests as r
 from holdfast.core.plans import Clock
 from holdfast.core.wire import ANSWERS, POSSIBLE
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, kind_of
 from holdfast.server.system.instruments import OTHER, Counter, Gauge, Histogram, Instrument
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -133,7 +133,7 @@ class Metrics:
             kind = type(request)
             kinds[kind] = kinds.get(kind, 0) + 1
             if isinstance(answer, HoldfastError):
-                self.store_errors.add(kind.__name__.lower(), type(answer).__name__)
+                self.store_errors.add(kind.__name__.lower(), kind_of(answer).__name__)
         for kind, count in kinds.items():
             self.store_seconds.observe(seconds, kind.__name__.lower(), times=count)
 

@@ -12,7 +12,7 @@ import time
 
 from holdfast.core.plans import Clock
 from holdfast.core.requests import Probe
-from holdfast.errors import CODES, HoldfastError
+from holdfast.errors import HoldfastError, kind_of
 from holdfast.server.backend import Backend
 from holdfast.server.system.logs import ServerLog
 
@@ -55,8 +55,7 @@ class Readiness:
             await self._backend.ask(Probe())
         except HoldfastError as error:
             # By its kind: everybody may ask, and messages name hosts and files.
-            kind = next(each for each in type(error).__mro__ if each in CODES)
-            self._trouble = f"a write fails: {kind.__name__}"
+            self._trouble = f"a write fails: {kind_of(error).__name__}"
             self._tell(self._trouble, str(error))
         else:
             self._trouble = ""

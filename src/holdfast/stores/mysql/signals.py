@@ -33,6 +33,7 @@ SHORT_REST = 0.5  # seconds to sleep, at most, while there may soon be something
 TURN = 2  # seconds to wait for a connection of ours that broke and that the server has not missed yet
 ASIDE = 0.1  # seconds, at most, to be out of somebody's way
 MOMENT = 0.5  # seconds that closing waits for a connection that is being made
+LATER = 600.0  # seconds without a second connection, once there was no room for one that is needed
 
 FIRST = "holdfast first"  # what listeners wait for, and the first of them has
 
@@ -78,6 +79,11 @@ class Awaited:
         lock = self.lock
         return {"awaited": lock, "seconds": SHORT_REST if is_busy and not lock else REST}
 
+    def make_room(self) -> None:
+        """Let go of the second connection: the server has no room for one that somebody needs."""
+        self._look_at = time.monotonic() + LATER
+        self._drop()
+
     def _is_busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
@@ -90,7 +96,7 @@ class Awaited:
             if self._closed:
                 self._drop()
                 return
-            if named := second.fetch("be_awaited", {}):  # otherwise it is on another server
+            if named := second.fetch("be_awaited", {}):
                 ((self.lock,),) = named
         except Exception as error:  # noqa: BLE001 - a pool of the caller's may raise anything
             log().debug("MySQL: no second connection for the listener: %s", error)
@@ -114,13 +120,13 @@ class Awaited:
 class Doorbell(SignalThread):
     """Listens for one client, on a connection made by *connect*; without it signals are off.
 
-    *hang_up* has the server end the connection of an instance: it would notice only after seconds by itself.
+    *hang_up* has the server end the connection of an instance: by itself it would notice only after seconds.
     """
 
     failures = (Exception,)
 
     def __init__(
-        self, connect: Callable[[], MySQLSession] | None, instance: str, hang_up: Callable[[str], None]
+        self, connect: Callable[[], MySQLSession] | None, instance: str, hang_up: Callable[[str, int], None]
     ) -> None:
         self._connect = connect
         self._can_listen = connect is not None
@@ -130,10 +136,16 @@ class Doorbell(SignalThread):
     def _start(self, instance: str = "") -> None:
         super()._start(instance)
         self._line: MySQLSession | None = None  # after a fork, the parent's is closed here without a word
+        self._awaited: Awaited | None = None
 
     def _interrupt(self) -> None:
         if self._line is not None:
             self._line.interrupt()
+
+    def make_room(self) -> None:
+        """Do with one connection: the server has no room for another one."""
+        if (awaited := self._awaited) is not None:
+            awaited.make_room()
 
     def _tell(self, error: Exception) -> None:
         unexpected = None if isinstance(error, errors.StoreError) else error
@@ -144,7 +156,7 @@ class Doorbell(SignalThread):
         assert self._connect is not None
         instance = self.instance
         session = self._connect()
-        awaited = Awaited(self._connect)
+        awaited = self._awaited = Awaited(self._connect)
         listening = False
         try:
             with self._mutex:
@@ -154,10 +166,7 @@ class Doorbell(SignalThread):
             self._take_name(session)
             listening = True
             told: set[Grant] = set()
-            wait: dict[str, Any] = {
-                "awaited": awaited.lock,
-                "seconds": 0,
-            }  # at first, so that we are ready soon
+            wait: dict[str, Any] = {"awaited": awaited.lock, "seconds": 0}  # at first: we are ready soon
             while not stop.is_set():
                 try:
                     tokens = ",".join([token for _, token in told])
@@ -174,13 +183,13 @@ class Doorbell(SignalThread):
             with self._mutex:
                 self._line = None
             session.break_off()
-            awaited.close()
             if listening and stop.is_set():
-                self._hang_up(instance)
+                self._hang_up(instance, session.number)
+            awaited.close()
 
     def _take_name(self, session: MySQLSession) -> None:
         """Take the named lock by which others find us."""
-        asked = {"instance": self.instance, "timeout": TURN}
+        asked = {"instance": self.instance, "timeout": TURN, "connection": 0}
         if session.fetch("listen", asked) == [(1,)]:
             return
         # Only a connection of ours can have it, and that one is lost to us. If its line died without a word,

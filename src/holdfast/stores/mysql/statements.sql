@@ -819,8 +819,8 @@ SELECT concat('holdfast awaited ', CONNECTION_ID()) FROM DUAL
 -- Look and wait in one statement: whatever is committed before the look ends the wait at once, and for whatever is
 -- committed later somebody sends KILL QUERY. :told are the tokens that were handed to us when we looked last.
 -- What is waited for (:awaited) is a lock that a connection has for its life: the first of all listeners, or the second
--- connection of that one. 1: nobody had it any more. Where there is nothing to wait for, a sleep has to do: all sleeps of a
--- server share one mutex, and to end one may take 2 s.
+-- connection of that one. 1: nobody had it any more; we keep only that of the first. Where there is nothing to wait for, a
+-- sleep has to do: all sleeps of a server share one mutex, and to end one may take 2 s.
 -- Then what there is to hear, a value a line: a row each of what was handed to us, with when that was, for how long, and
 -- whether it is proved to have reached the disk (see hand_over); and of the signals, with the token of those that are
 -- proved to have (see pass_permit), or 0. group_concat would make a file.
@@ -828,7 +828,8 @@ SELECT concat('holdfast awaited ', CONNECTION_ID()) FROM DUAL
 SELECT IF(EXISTS (SELECT 1 FROM holdfast_locks FORCE INDEX (by_winner)
                    WHERE handed_to = :instance AND NOT find_in_set(token, :told))
           OR EXISTS (SELECT 1 FROM holdfast_signals WHERE instance = :instance), 0,
-          IF(:awaited = '', SLEEP(:seconds), GET_LOCK(:awaited, :seconds)));
+          IF(:awaited = '', SLEEP(:seconds),
+             GET_LOCK(:awaited, :seconds) AND (:awaited = 'holdfast first' OR RELEASE_LOCK(:awaited))));
 SELECT concat_ws('\n', 'granted', lock_key, attempt, instance, token, granted_at, expires_at - granted_at,
                  IS_USED_LOCK(concat('holdfast ', token, ' ', left(sha1(concat(database(), '.holdfast_locks ', lock_key)), 32)))
                  IS NOT NULL)
@@ -860,8 +861,10 @@ SELECT :instance, :to, :kind, :key, :attempt, :expires_in, CAST(UNIX_TIMESTAMP(S
 KILL QUERY IS_USED_LOCK(left(concat('holdfast:', :instance), 64));
 
 -- name: hang_up
--- Ends a listener's connection: left alone, the server would notice only after seconds that it was closed.
-KILL IS_USED_LOCK(left(concat('holdfast:', :instance), 64));
+-- Ends a listener's connection: left alone, the server would notice only after seconds that it was closed. :connection
+-- is the one that is meant, because another one may have the name by now; 0: any.
+KILL IF(:connection IN (0, IS_USED_LOCK(left(concat('holdfast:', :instance), 64))),
+        IS_USED_LOCK(left(concat('holdfast:', :instance), 64)), NULL);
 
 -- name: delete_signals
 -- Of listeners that died before they read them.

@@ -62,10 +62,11 @@ class MySQLStore(ServerStore):
         source = Source(server, connect)
         listener = partial(source.new_listener, listen) if server.signals else None
         signals = Doorbell(listener, options.client.instance, self._hang_up)
+        source.make_room = signals.make_room
         sessions = PooledSessions(source.pool, signals, source.check_schema, is_passing)
         dialect = MySQLDialect(sessions, options.history, signals, source)
         super().__init__(options, server, source, dialect, signals=server.signals)
 
-    def _hang_up(self, instance: str) -> None:
+    def _hang_up(self, instance: str, connection: int) -> None:
         with suppress(StoreError):
-            self.sessions.fetch("hang_up", instance=instance)
+            self.sessions.fetch("hang_up", instance=instance, connection=connection)

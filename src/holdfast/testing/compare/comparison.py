@@ -44,7 +44,7 @@ def compare(
     feeds = Reader(reference), Reader(other)
     heard: list[Signal] = []
     told: list[Signal] = []
-    granted: list[Signal] = []  # so far. A store may tell it again, and late
+    granted: set[Signal] = set()  # so far. A store may tell it again, late, and as a mere hint
     reference.listen(heard.append)
     other.listen(told.append)
     past: deque[str] = deque(maxlen=show)
@@ -60,12 +60,14 @@ def compare(
             answers = [_comparable_answer(answer) for answer in _ask(other, group)]
             past += [f"{step}: {each!r}\n      -> {it!r}" for each, it in zip(group, expected, strict=True)]
             past[-1] += f" {_in_order(heard)}"
+            for signal in heard:
+                if signal.kind == "granted":
+                    granted |= {signal, Signal("granted", signal.key, signal.attempt)}
             new = [
                 signal
                 for place, signal in enumerate(told)
                 if signal.kind != "granted" or signal not in (told[:place] if signal in heard else granted)
             ]
-            granted += [signal for signal in heard if signal.kind == "granted"]
             if expected != answers or _comparable(group, heard) != _comparable(group, new):
                 raise AssertionError(
                     f"seed {seed}, step {step}: the stores disagree\n"
