@@ -124,6 +124,33 @@ FOUND_MUTANTS_ON_SERVERS = (
         MYSQL_SIGNALS.format("a_listener_is_told_while_its_second_connection_takes_long"),
     ),
     Mutant(
+        "mysql: a second connection takes what is left for others",
+        "Waking",
+        MYSQL_LISTENER,
+        (("        if not has_room:\n", "        if False:\n"),),
+        MYSQL_SIGNALS.format("a_second_connection_leaves_the_last_ones_to_whoever_needs_them"),
+    ),
+    Mutant(
+        "mysql: a second connection that cannot be had for long is tried again at once",
+        "Waking",
+        MYSQL_LISTENER,
+        (("            self._look_at = time.monotonic() + REST  # from", "            pass  # from"),),
+        MYSQL_SIGNALS.format("to_fail_for_long_is_no_reason_to_try_again_at_once"),
+    ),
+    Mutant(
+        "mysql: who cannot hang up leaves the second connection",
+        "Waking",
+        MYSQL_LISTENER,
+        (
+            ("            awaited.close()\n            if connection", "            if connection"),
+            (
+                "                self._hang_up(instance, connection)\n",
+                "                self._hang_up(instance, connection)\n            awaited.close()\n",
+            ),
+        ),
+        MYSQL_SIGNALS.format("a_second_connection_ends_although_nobody_can_hang_up"),
+    ),
+    Mutant(
         "mysql: closing leaves a connection that is being made",
         "Waking",
         MYSQL_LISTENER,

@@ -159,7 +159,7 @@ def test_a_statement_that_takes_too_long_was_not_applied(mysql_sessions):
     ("number", "kind"),
     [
         (1213, Conflict), (1062, Conflict), (1020, Conflict), (3058, Conflict), (1205, RowLocked),
-        (1053, errors.StoreUnavailable), (1040, failures.NoRoom), (1226, failures.NoRoom),
+        (1053, errors.StoreUnavailable), (1040, errors.StoreUnavailable), (1226, errors.StoreUnavailable),
         (1317, failures.Interrupted), (1969, failures.TookTooLong), (3024, failures.TookTooLong),
         (1290, errors.StoreUnavailable), (1836, errors.StoreUnavailable), (1114, errors.StoreUnavailable),
         (1045, errors.StoreMisconfigured), (1044, errors.StoreMisconfigured),

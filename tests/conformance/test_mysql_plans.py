@@ -21,6 +21,7 @@ OWN = {
     "acquire_new",
     "listen",
     "be_awaited",
+    "limits",
     "hear",
     "delete_signal",
     "signal",

@@ -20,7 +20,7 @@ from holdfast.core.requests import Acquire, Break, Client, Granted, Queued, Rele
 from holdfast.stores import open_store
 from holdfast.stores.base import StoreOptions
 from holdfast.stores.mysql import signals
-from holdfast.stores.mysql.failures import Interrupted, NoRoom
+from holdfast.stores.mysql.failures import Interrupted
 from holdfast.stores.mysql.session import MySQLSession
 from holdfast.stores.mysql.signals import Doorbell
 from holdfast.stores.mysql.statement import Statement
@@ -187,12 +187,18 @@ def test_closing_waits_a_moment_for_a_second_connection_that_is_being_made(store
     opened = threading.Event()
     line = other.signals._connect()
     awaited = signals.Awaited(lambda: opened.wait(SOON) and line)
-    awaited.look(signals.FIRST)
+    session = other.source.new_session()
+    awaited.look(session, signals.FIRST)
+    session.close()
     thread = the_thread_that_connects()
     threading.Timer(0.05, opened.set).start()
     awaited.close()
     assert not thread.is_alive()
     assert not line._connection.open
+
+
+def number_of(line: MySQLSession) -> int:
+    return line._connection.thread_id()
 
 
 def connections(server) -> set[int]:
@@ -216,7 +222,18 @@ def test_a_second_connection_that_comes_too_late_is_not_kept(stores, mariadb_ser
     thread = the_thread_that_connects()
     opened.set()
     thread.join(SOON)
-    until_gone(mariadb_server, connecting.lines[1].number)
+    until_gone(mariadb_server, number_of(connecting.lines[1]))
+
+
+def test_a_second_connection_ends_although_nobody_can_hang_up(stores, mariadb_server):
+    """That takes a connection of the caller's pool, which raises what it likes."""
+    other, _ = stores(OTHER_CLIENT)
+    connecting = Connecting(other, lambda: connecting.connect())
+    other.be_reachable()
+    until_resting(mariadb_server, {SECOND: 1})
+    other.signals._hang_up = lambda *_: failing(TimeoutError("full"))()
+    other.close()
+    until_gone(mariadb_server, number_of(connecting.lines[1]))
 
 
 def test_a_forked_child_keeps_no_connection_alive(stores, mariadb_server):
@@ -234,7 +251,7 @@ def test_a_forked_child_keeps_no_connection_alive(stores, mariadb_server):
     try:
         other.close()
         for line in connecting.lines:
-            until_gone(mariadb_server, line.number)
+            until_gone(mariadb_server, number_of(line))
     finally:
         os.close(writing)
         os.close(reading)
@@ -252,7 +269,7 @@ def test_a_listener_whose_second_connection_ends_takes_another_one_but_not_again
     other.be_reachable()
     until_resting(mariadb_server, {SECOND: 1})
     time.sleep(rest if rest < 1 else 0)
-    second = connecting.lines[1].number
+    second = number_of(connecting.lines[1])
     mariadb_server.execute(f"KILL {second}")
     if then == SECOND:
         eventually(lambda: len(connecting.lines) == 3, "a third connection")
@@ -263,36 +280,49 @@ def test_a_listener_whose_second_connection_ends_takes_another_one_but_not_again
     assert mariadb_server.execute(f"SELECT IS_USED_LOCK('holdfast awaited {second}')") == [(None,)]
 
 
-def test_a_second_connection_leaves_room_for_those_that_are_needed(
-    mariadb_locks, mariadb_server, monkeypatch
+@pytest.mark.parametrize("what", ["the account", "the server"])
+def test_a_second_connection_leaves_the_last_ones_to_whoever_needs_them(
+    stores, mariadb_locks, mariadb_server, monkeypatch, what
 ):
-    """The account may have two connections: one listens, and one is for all requests."""
+    """Other clients, other programs, an administrator: they cannot ask for it."""
     monkeypatch.setattr(signals, "REST", 0.05)
-    mariadb_server.execute("CREATE OR REPLACE USER frugal@'%' WITH MAX_USER_CONNECTIONS 2")
+    mariadb_server.execute("CREATE OR REPLACE USER frugal@'%' WITH MAX_USER_CONNECTIONS 10")
     mariadb_server.execute("GRANT ALL ON *.* TO frugal@'%'")
     url = urlsplit(mariadb_locks)
-    frugal = url._replace(netloc=f"frugal@{url.hostname}:{url.port}").geturl()
-    with contextlib.closing(open_store(f"{frugal}&pool_size=1", StoreOptions(CLIENT))) as store:
-        store.open()
-        store.listen(lambda _: None)
-        store.be_reachable()
-        until_resting(mariadb_server, {SLEEP: 1})  # there is no room for a second one
-        with store.source.pool._mutex:
-            (line,) = store.source.pool._idle
-            mariadb_server.execute(f"KILL {line.number}")
-            until_resting(mariadb_server, {SECOND: 1})  # now there was
-        with pytest.raises(NoRoom):
-            ask(store, CLIENT, "a-1")
-        eventually(lambda: is_granted(store, "a-1"), "a grant")
+    who = "frugal" if what == "the account" else url.username
+    mine, _ = stores(CLIENT)
+    theirs = url._replace(netloc=f"{who}@{url.hostname}:{url.port}").geturl()
+    store, arrived = stores(OTHER_CLIENT, theirs)
+    store.be_reachable()
+    until_resting(mariadb_server, {SECOND: 1})
+    with contextlib.ExitStack() as others:
+        if what == "the server":
+            others.callback(mariadb_server.execute, "SET GLOBAL max_connections = 300")
+            mariadb_server.execute("SET GLOBAL max_connections = 10")
+        with contextlib.suppress(pymysql.err.OperationalError):  # there is room for no more
+            while resting(mariadb_server) == {SECOND: 1}:
+                line = pymysql.connect(host=url.hostname, port=url.port, user=who, ssl_disabled=True)
+                others.enter_context(line)
         until_resting(mariadb_server, {SLEEP: 1})
         time.sleep(0.2)  # it does not come again
-        until_resting(mariadb_server, {SLEEP: 1})
+        assert resting(mariadb_server) == {SLEEP: 1}
+        hand_over(mine, store, "1")
+        assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
+    until_resting(mariadb_server, {SECOND: 1})
 
 
-def is_granted(store: MySQLStore, attempt: str) -> bool:
-    with contextlib.suppress(NoRoom):
-        return isinstance(ask(store, CLIENT, attempt), Granted)
-    return False
+def test_to_fail_for_long_is_no_reason_to_try_again_at_once(stores, monkeypatch):
+    """The pool of a caller's may let us wait for longer than from one try to the next."""
+    monkeypatch.setattr(signals, "REST", 0.2)
+    other, _ = stores(OTHER_CLIENT)
+    session = other.source.new_session()
+    awaited = signals.Awaited(lambda: time.sleep(0.3) or failing(TimeoutError("full"))())
+    awaited.look(session, signals.FIRST)
+    the_thread_that_connects().join(SOON)
+    assert awaited.wait()["seconds"] == signals.REST  # nothing is to be expected soon
+    awaited.look(session, "")
+    assert not awaited._is_busy()
+    session.close()
 
 
 def test_a_second_connection_that_broke_at_once_is_not_the_last_one(stores, mariadb_server, monkeypatch):
@@ -544,7 +574,7 @@ def test_listeners_do_not_come_back_all_at_one_moment(caplog):
         raise errors.StoreUnavailable("away")
 
     def pauses() -> list[float]:
-        bell = Doorbell(refuse, "i-1", lambda _: None)
+        bell = Doorbell(refuse, "i-1", lambda *_: None)
         bell.listen(lambda _: None)
         bell._stop = stop = Pauses()
         bell.be_reachable()

@@ -15,10 +15,6 @@ class TookTooLong(errors.StoreUnavailable):
     """A statement was ended by the server because it took longer than it may."""
 
 
-class NoRoom(errors.StoreUnavailable):
-    """The server takes no further connection."""
-
-
 class NotPrepared(errors.StoreUnavailable):
     """The server has not, or will not have, a statement ready for us. Nothing of it was done that lasts."""
 
@@ -45,11 +41,9 @@ _MEANINGS: dict[type[errors.StoreError], dict[tuple[int, ...], str]] = {
     NotPrepared: {(1461, 1243, 1295, 1615): "the server has no prepared statement for us"},
     Interrupted: {(1317,): "the statement was interrupted"},
     TookTooLong: {(1969, 3024): "the statement took longer than it may"},
-    NoRoom: {
+    errors.StoreUnavailable: {
         (1040, 1203, 1226, 1135, 1041): "the server has no connections or resources left;"
         " raise max_connections or use fewer",
-    },
-    errors.StoreUnavailable: {
         CLOSING: "the server is shutting down, or ended the session",
         READ_ONLY: "the server is read-only: a replica, or one that is being moved",
         (1021, 1114, 1026): "the server's disk is full; free some space",

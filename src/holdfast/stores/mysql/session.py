@@ -39,7 +39,6 @@ class MySQLSession:
         self, connection: Any, statements: dict[str, Statement], refused: Callable[[], None]
     ) -> None:
         self._connection = connection
-        self.number: int = connection.thread_id()  # the server's
         self._statements = statements
         self._refused = refused
         self._in_transaction = False

@@ -33,7 +33,7 @@ SHORT_REST = 0.5  # seconds to sleep, at most, while there may soon be something
 TURN = 2  # seconds to wait for a connection of ours that broke and that the server has not missed yet
 ASIDE = 0.1  # seconds, at most, to be out of somebody's way
 MOMENT = 0.5  # seconds that closing waits for a connection that is being made
-LATER = 600.0  # seconds without a second connection, once there was no room for one that is needed
+ROOM = 0.9  # of the connections that there may be: the second one leaves the others to who needs them
 
 FIRST = "holdfast first"  # what listeners wait for, and the first of them has
 
@@ -59,30 +59,31 @@ class Awaited:
         self._closed = False
         self._look_at = -math.inf
 
-    def look(self, free: str) -> None:
+    def look(self, session: MySQLSession, free: str) -> None:
         """See to it that there is a lock to wait for. *free*: the one that nobody had any more, if so.
 
-        The second connection is used now and then: the server ends idle ones.
+        The second connection is used now and then: the server ends idle ones. And it is let go of where
+        connections are scarce.
         """
         if free and free == self.lock:
             self.lock = ""
             self._drop()
-        if self.lock != FIRST and not self._is_busy() and (now := time.monotonic()) >= self._look_at:
-            self._look_at = now + REST
-            self._thread = threading.Thread(target=self._have_second, name="holdfast-awaited", daemon=True)
-            with suppress(RuntimeError):  # no more threads, or the interpreter is ending
-                self._thread.start()
+        if self.lock == FIRST or self._is_busy() or time.monotonic() < self._look_at:
+            return
+        has_room = _has_room(session, more=self._second is None)
+        self._look_at = time.monotonic() + REST
+        if not has_room:
+            self._drop()
+            return
+        self._thread = threading.Thread(target=self._have_second, name="holdfast-awaited", daemon=True)
+        with suppress(RuntimeError):  # no more threads, or the interpreter is ending
+            self._thread.start()
 
     def wait(self) -> dict[str, Any]:
         """Return what to wait for next, and for how many seconds: not many while there may soon be a lock."""
         is_busy = self._is_busy()  # first: after that there is no lock that we have not seen
         lock = self.lock
         return {"awaited": lock, "seconds": SHORT_REST if is_busy and not lock else REST}
-
-    def make_room(self) -> None:
-        """Let go of the second connection: the server has no room for one that somebody needs."""
-        self._look_at = time.monotonic() + LATER
-        self._drop()
 
     def _is_busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
@@ -100,6 +101,7 @@ class Awaited:
                 ((self.lock,),) = named
         except Exception as error:  # noqa: BLE001 - a pool of the caller's may raise anything
             log().debug("MySQL: no second connection for the listener: %s", error)
+            self._look_at = time.monotonic() + REST  # from now on: to fail may take long
             self._drop()
 
     def _drop(self) -> None:
@@ -115,6 +117,13 @@ class Awaited:
         self._drop()
         if self._thread is not None and self._is_busy():
             self._thread.join(MOMENT)
+
+
+def _has_room(session: MySQLSession, *, more: bool) -> bool:
+    """Tell whether the server and our account have connections to spare, if there is one *more*."""
+    ((_, connected),) = session.script("SHOW GLOBAL STATUS LIKE 'Threads_connected'")
+    ((most, most_of_us, of_us),) = session.fetch("limits", {})
+    return int(connected) + more <= ROOM * most and (not most_of_us or of_us + more <= ROOM * most_of_us)
 
 
 class Doorbell(SignalThread):
@@ -136,16 +145,10 @@ class Doorbell(SignalThread):
     def _start(self, instance: str = "") -> None:
         super()._start(instance)
         self._line: MySQLSession | None = None  # after a fork, the parent's is closed here without a word
-        self._awaited: Awaited | None = None
 
     def _interrupt(self) -> None:
         if self._line is not None:
             self._line.interrupt()
-
-    def make_room(self) -> None:
-        """Do with one connection: the server has no room for another one."""
-        if (awaited := self._awaited) is not None:
-            awaited.make_room()
 
     def _tell(self, error: Exception) -> None:
         unexpected = None if isinstance(error, errors.StoreError) else error
@@ -156,15 +159,14 @@ class Doorbell(SignalThread):
         assert self._connect is not None
         instance = self.instance
         session = self._connect()
-        awaited = self._awaited = Awaited(self._connect)
-        listening = False
+        awaited = Awaited(self._connect)
+        connection = 0
         try:
             with self._mutex:
                 if stop.is_set():
                     return
                 self._line = session
-            self._take_name(session)
-            listening = True
+            connection = self._take_name(session)
             told: set[Grant] = set()
             wait: dict[str, Any] = {"awaited": awaited.lock, "seconds": 0}  # at first: we are ready soon
             while not stop.is_set():
@@ -173,7 +175,7 @@ class Doorbell(SignalThread):
                     (waited,), *heard = session.fetch("hear", {"instance": instance, "told": tokens, **wait})
                     told = self._tell_new(session, told, [text.split("\n") for (text,) in heard])
                     ready.set()
-                    awaited.look(wait["awaited"] if waited == 1 else "")
+                    awaited.look(session, wait["awaited"] if waited == 1 else "")
                     wait = awaited.wait()
                 except Interrupted:
                     continue  # by a signal
@@ -181,23 +183,26 @@ class Doorbell(SignalThread):
                     stop.wait(random.uniform(0, ASIDE))
         finally:
             with self._mutex:
-                self._line = None
+                if self._line is session:  # otherwise we were told to stop long ago, and another one listens
+                    self._line = None
             session.break_off()
-            if listening and stop.is_set():
-                self._hang_up(instance, session.number)
             awaited.close()
+            if connection and stop.is_set():
+                self._hang_up(instance, connection)
 
-    def _take_name(self, session: MySQLSession) -> None:
-        """Take the named lock by which others find us."""
+    def _take_name(self, session: MySQLSession) -> int:
+        """Take the named lock by which others find us. Return the number of our connection."""
         asked = {"instance": self.instance, "timeout": TURN, "connection": 0}
-        if session.fetch("listen", asked) == [(1,)]:
-            return
-        # Only a connection of ours can have it, and that one is lost to us. If its line died without a word,
-        # the server may keep it for minutes.
-        with suppress(errors.StoreError):
-            session.fetch("hang_up", asked)
-        if session.fetch("listen", asked) != [(1,)]:
-            raise errors.StoreUnavailable("MySQL: another connection listens for this client already")
+        for is_hung_up in (False, True):
+            ((taken, connection),) = session.fetch("listen", asked)
+            if taken == 1:
+                return int(connection)
+            if not is_hung_up:
+                # Only a connection of ours can have it, and that one is lost to us. If its line died without
+                # a word, the server may keep it for minutes.
+                with suppress(errors.StoreError):
+                    session.fetch("hang_up", asked)
+        raise errors.StoreUnavailable("MySQL: another connection listens for this client already")
 
     def _tell_new(self, session: MySQLSession, told: set[Grant], heard: list[list[str]]) -> set[Grant]:
         """Deliver what is new, and return all grants that wait for being claimed."""

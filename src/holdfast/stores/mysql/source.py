@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.log import log
-from holdfast.stores.mysql import connections, failures, galera, variables
+from holdfast.stores.mysql import connections, galera, variables
 from holdfast.stores.mysql.schema import SCHEMA, SQL, named
 from holdfast.stores.mysql.session import MySQLSession
 from holdfast.stores.mysql.signals import REST
@@ -26,7 +26,6 @@ class Source:
     def __init__(self, server: ServerOptions, connect: Connect) -> None:
         self.server = server
         self.connect = connect
-        self.make_room: Callable[[], None] = lambda: None
         self._said_refused = False
         self.node = ""  # of a Galera cluster
         self.tells_level = ""  # store_id for a caller's connection, once we know what this server can tell
@@ -37,11 +36,7 @@ class Source:
 
     def new_session(self) -> MySQLSession:
         """Connect, and set up a session."""
-        try:
-            return self._set_up(self.connect(self.server.request_timeout))
-        except failures.NoRoom:
-            self.make_room()  # for who asks again
-            raise
+        return self._set_up(self.connect(self.server.request_timeout))
 
     def new_listener(self, connect: Connect) -> MySQLSession:
         """Connect, and set up a session that waits for signals."""

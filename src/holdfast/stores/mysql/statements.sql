@@ -808,12 +808,18 @@ DELETE FROM holdfast_access WHERE expires_at <= :now ORDER BY expires_at LIMIT :
 -- name: listen
 -- The listening connection of a client has this for its life, so that others find it by IS_USED_LOCK. There is no
 -- list of listeners that could be out of date: the server forgets it with the connection.
-SELECT GET_LOCK(left(concat('holdfast:', :instance), 64), :timeout);
+SELECT GET_LOCK(left(concat('holdfast:', :instance), 64), :timeout), CONNECTION_ID();
 
 -- name: be_awaited
 -- The first of all listeners waits for a lock of this connection's. So it can be woken as the others are.
 SELECT concat('holdfast awaited ', CONNECTION_ID()) FROM DUAL
  WHERE GET_LOCK(concat('holdfast awaited ', CONNECTION_ID()), 0) = 1;
+
+-- name: limits
+-- How many connections the server takes, and our account may have (0: as many as there are), and then how many it has.
+SELECT @@max_connections, @@max_user_connections,
+       IF(@@max_user_connections = 0, 0, (SELECT count(*) FROM information_schema.processlist
+                                           WHERE user = substring_index(USER(), '@', 1)));
 
 -- name: hear
 -- Look and wait in one statement: whatever is committed before the look ends the wait at once, and for whatever is

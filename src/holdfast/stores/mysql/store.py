@@ -62,7 +62,6 @@ class MySQLStore(ServerStore):
         source = Source(server, connect)
         listener = partial(source.new_listener, listen) if server.signals else None
         signals = Doorbell(listener, options.client.instance, self._hang_up)
-        source.make_room = signals.make_room
         sessions = PooledSessions(source.pool, signals, source.check_schema, is_passing)
         dialect = MySQLDialect(sessions, options.history, signals, source)
         super().__init__(options, server, source, dialect, signals=server.signals)
