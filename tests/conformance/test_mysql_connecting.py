@@ -18,6 +18,7 @@ from holdfast.stores.base import StoreOptions
 from holdfast.stores.mysql import callers, failures, from_engine, variables
 from holdfast.stores.sql.transactions.session import Conflict, RowLocked
 from holdfast.testing.conformance import CLIENT
+from tests.servers.fixtures import require
 from tests.servers.mariadb import MariaDBServer
 from tests.servers.proxy import Proxy
 
@@ -215,6 +216,7 @@ def test_mariadb_is_another_name_for_it(mariadb_locks):
 
 
 def test_a_clock_that_stands_still_is_refused():
+    require("mariadbd")
     with MariaDBServer(settings={"sysdate_is_now": 1}) as server:
         store = open_store(f"{server.create_database()}?apply_schema=yes", OPTIONS)
         with pytest.raises(errors.StoreMisconfigured, match="sysdate-is-now"):
