@@ -89,7 +89,7 @@ def at_rest(mariadb_database: tuple[str, Any]) -> Callable[[MySQLStore], MySQLSt
 
 def _all_wait(admin: Any, listeners: list[Any]) -> bool:
     """Tell whether all listeners wait in the server, which they do for a lock that somebody has."""
-    lines = {line.number for bell in listeners if (line := bell._line) is not None}
+    lines = {line._connection.thread_id() for bell in listeners if (line := bell._line) is not None}
     with admin.cursor() as cursor:
         cursor.execute(
             "SELECT id FROM information_schema.processlist"
