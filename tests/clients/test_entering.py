@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import math
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -53,7 +54,8 @@ class Won:
         actor = stage.actor("winner")
         # The thread of a keeper that has just begun asks about everything once.
         actor.call(actor.call(self.locks.acquire, "warm-up").release)
-        eventually(lambda: self.locks._engine.keeper._wake_at > AWAKE)
+        keeper = self.locks._engine.keeper
+        eventually(lambda: keeper._thread and AWAKE < keeper._wake_at < math.inf)
         self.spy.seen.clear()
         first = stage.call(stage.locks.acquire, "nightly", ttl=60.0)
         waits: Future[Any] = actor.start(self.locks.acquire, "nightly", **{"ttl": 60.0, **options})

@@ -21,7 +21,11 @@ SOON = 12.0  # seconds of a lease that may have been claimed by then: on a busy 
 WARM_UP = """
     from holdfast.client.keeper_thread import AWAKE
     locks.acquire("warm-up").release()
-    while locks._engine.keeper._wake_at <= AWAKE:
+    keeper = locks._engine.keeper
+    def sleeps():
+        with keeper._mutex:
+            return keeper._thread is not None and keeper._wake_at > AWAKE
+    while not sleeps():
         time.sleep(0.01)
 """
 
