@@ -124,9 +124,11 @@ class Connecting:
         self._connect = store.signals._connect
         self._again = again
         self.lines: list[MySQLSession] = []
+        self.tries = 0
         store.signals._connect = self
 
     def __call__(self) -> MySQLSession:
+        self.tries += 1
         self.lines.append(self._again() if self.lines else self.connect())
         return self.lines[-1]
 
@@ -134,8 +136,8 @@ class Connecting:
         return self._connect()
 
 
-def failing(error: Exception) -> Callable[[], MySQLSession]:
-    def fail() -> MySQLSession:
+def failing(error: Exception) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
         raise error
 
     return fail
@@ -155,7 +157,21 @@ def test_a_listener_that_has_nothing_to_wait_for_sleeps_and_is_told_all_the_same
         hand_over(mine, other, f"{number}")
         assert arrived.get(timeout=SOON) == Signal("granted", "k", f"b-{number}")
         other.execute(Withdraw("k", f"b-{number}"))
-    assert len(connecting.lines) == 1
+    assert connecting.tries == 2
+
+
+def test_a_listener_outlives_that_it_cannot_be_told_whether_there_is_room(
+    stores, mariadb_server, monkeypatch
+):
+    """Else the next one would be the first, and end as well."""
+    (mine, _), (other, arrived) = stores(CLIENT), stores(OTHER_CLIENT)
+    monkeypatch.setattr(signals, "_has_room", failing(ValueError("no rows")))
+    other.be_reachable()
+    line = listener_of(mariadb_server, OTHER_CLIENT)
+    until_resting(mariadb_server, {SLEEP: 1})
+    hand_over(mine, other, "1")
+    assert arrived.get(timeout=SOON) == Signal("granted", "k", "b-1")
+    assert listener_of(mariadb_server, OTHER_CLIENT) == line
 
 
 def hand_over(mine: MySQLStore, other: MySQLStore, name: str) -> None:
@@ -231,7 +247,7 @@ def test_a_second_connection_ends_although_nobody_can_hang_up(stores, mariadb_se
     connecting = Connecting(other, lambda: connecting.connect())
     other.be_reachable()
     until_resting(mariadb_server, {SECOND: 1})
-    other.signals._hang_up = lambda *_: failing(TimeoutError("full"))()
+    other.signals._hang_up = failing(TimeoutError("full"))
     other.close()
     until_gone(mariadb_server, number_of(connecting.lines[1]))
 
@@ -314,12 +330,16 @@ def test_a_second_connection_leaves_the_last_ones_to_whoever_needs_them(
 
 def test_to_fail_for_long_is_no_reason_to_try_again_at_once(stores, monkeypatch):
     """The pool of a caller's may let us wait for longer than from one try to the next."""
-    monkeypatch.setattr(signals, "REST", 0.2)
+    monkeypatch.setattr(signals, "REST", 0.0)
     other, _ = stores(OTHER_CLIENT)
     session = other.source.new_session()
-    awaited = signals.Awaited(lambda: time.sleep(0.3) or failing(TimeoutError("full"))())
+    full = threading.Event()
+    awaited = signals.Awaited(lambda: full.wait(SOON) and failing(TimeoutError("full"))())
     awaited.look(session, signals.FIRST)
-    the_thread_that_connects().join(SOON)
+    thread = awaited._thread
+    monkeypatch.setattr(signals, "REST", SOON)
+    full.set()
+    thread.join(SOON)
     assert awaited.wait()["seconds"] == signals.REST  # nothing is to be expected soon
     awaited.look(session, "")
     assert not awaited._is_busy()

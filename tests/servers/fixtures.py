@@ -99,6 +99,9 @@ def mariadb_url(mariadb_server: MariaDBServer) -> Iterator[str]:
     mariadb_server.drop_database(url)
 
 
+ASKING = ("holdfast-store", "holdfast-company")  # threads that ask a store, by the beginning of their name
+
+
 def wait_for_requests() -> None:
     """Wait until the threads of clients that were closed have ended.
 
@@ -107,7 +110,7 @@ def wait_for_requests() -> None:
     """
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        waited_for = [thread for thread in threading.enumerate() if thread.name.startswith("holdfast-store")]
+        waited_for = [thread for thread in threading.enumerate() if thread.name.startswith(ASKING)]
         if _idle.issuperset(waited_for):
             return
         time.sleep(0.005)

@@ -107,9 +107,10 @@ class Lane:
             if not self._busy:
                 self._go_on()
             return
-        if self._closed or self.pending >= MOST_PENDING:
-            raise _overrun(self.pending)
         queue = self._queues[-1 if type(request) in READS else 0]
+        pending = self.pending if self._company else len(queue)  # who only reads does not wait for writes
+        if self._closed or pending >= MOST_PENDING:
+            raise _overrun(pending)
         if self._company and self._goes_together(request):
             queue = self._company[type(request)]
             if not self._looks:

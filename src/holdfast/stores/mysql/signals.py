@@ -70,7 +70,13 @@ class Awaited:
             self._drop()
         if self.lock == FIRST or self._is_busy() or time.monotonic() < self._look_at:
             return
-        has_room = _has_room(session, more=self._second is None)
+        try:
+            has_room = _has_room(session, more=self._second is None)
+        except (Interrupted, Conflict):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, each listener would end by it in turn
+            log().debug("MySQL: it cannot be told whether there is room for a connection: %s", error)
+            has_room = False
         self._look_at = time.monotonic() + REST
         if not has_room:
             self._drop()
