@@ -92,6 +92,7 @@ def _tell(named: dict[str, Load], absent: dict[str, str]) -> list[Line]:
             per_second(ours.rate),
             bare,
             ours.rate / framework.rate,
+            0.4,
             means="The same requests to the same HTTP layer with a handler that answers a constant. The raw"
             " parser is httptools, and a write for each message.",
             label="server requests beside bare HTTP",
