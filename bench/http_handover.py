@@ -1,8 +1,8 @@
 """One key, eight processes that ask a lock server. How fast and how fairly does the lock go round?
 
 A hand-over is: one process posts its release, the server commits it and signals the next in line on the
-stream that it listens to, and that one posts its claim. On PostgreSQL there are two servers, and half of the
-processes ask each: what one is told, the other has to hear from the database.
+stream that it listens to, and that one enters by what the signal says. On PostgreSQL there are two servers,
+and half of the processes ask each: what one is told, the other has to hear from the database.
 """
 
 from __future__ import annotations

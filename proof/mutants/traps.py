@@ -238,7 +238,7 @@ STORE_RULES = (
         ),
     ),
     Rule(
-        "who listens on MySQL looks and sleeps in one statement",
+        "who listens on MySQL looks and waits in one statement",
         ("mysql: the listener sleeps without looking",),
         "A KILL QUERY for somebody else: it is sent to whoever holds the listener's named lock, and"
         " there is no number in between that could be out of date.",
