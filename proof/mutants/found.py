@@ -131,6 +131,18 @@ FOUND_MUTANTS_ON_SERVERS = (
         MYSQL_SIGNALS.format("a_second_connection_leaves_the_last_ones_to_whoever_needs_them"),
     ),
     Mutant(
+        "mysql: who cannot tell whether there is room listens no more",
+        "Waking",
+        MYSQL_LISTENER,
+        (
+            (
+                "        except Exception as error:  # noqa: BLE001 - whatever",
+                "        except ZeroDivisionError as error:  #",
+            ),
+        ),
+        MYSQL_SIGNALS.format("a_listener_outlives_that_it_cannot_be_told_whether_there_is_room"),
+    ),
+    Mutant(
         "mysql: a second connection that cannot be had for long is tried again at once",
         "Waking",
         MYSQL_LISTENER,

@@ -90,6 +90,13 @@ GROUP_MUTANTS_ON_SERVERS = (
         ON_SERVER.format("nobody_waits_for_a_group_that_does_not_come_back"),
     ),
     Mutant(
+        "server: too many who write keep out those who only read",
+        "Many at once",
+        LANES,
+        (("pending = self.pending if self._company else len(queue)", "pending = self.pending"),),
+        ON_SERVER.format("when_too_many_wait_for_the_store_others_are_refused_at_once"),
+    ),
+    Mutant(
         "server: who waits for a group is looked at more and more often",
         "P8",
         LANES,

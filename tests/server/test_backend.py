@@ -253,10 +253,11 @@ async def test_who_has_gone_is_not_asked_for(file_url: str) -> None:
 async def test_when_too_many_wait_for_the_store_others_are_refused_at_once(
     file_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """But not those who only read: they do not wait for who writes."""
     monkeypatch.setattr(module, "MOST_PENDING", 3)
     backend = Backend(file_url)
     await backend.open()
-    gate = Gate(backend)
+    gate = Gate(backend, keys=["nightly"])
     first = asyncio.ensure_future(backend.ask(take("first")))
     await asyncio.to_thread(gate.entered.wait, 30)
     asked = [asyncio.ensure_future(backend.ask(take(f"a-{n}", f"key-{n}"))) for n in range(5)]
@@ -264,6 +265,7 @@ async def test_when_too_many_wait_for_the_store_others_are_refused_at_once(
     for refused in asked[3:]:
         with pytest.raises(StoreUnavailable, match="3 requests wait for the store already"):
             refused.result()
+    assert await backend.ask(Inspect("key-0")) is None
     gate.open()
     await asyncio.gather(first, *asked[:3])
     await backend.close()
