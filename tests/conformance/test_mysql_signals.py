@@ -342,7 +342,7 @@ def test_to_fail_for_long_is_no_reason_to_try_again_at_once(stores, monkeypatch)
     thread.join(SOON)
     assert awaited.wait()["seconds"] == signals.REST  # nothing is to be expected soon
     awaited.look(session, "")
-    assert not awaited._is_busy()
+    assert awaited._thread is thread
     session.close()
 
 
