@@ -324,6 +324,22 @@ def test_a_hand_over_may_be_seen_and_then_be_lost_in_a_crash() -> None:
         assert found(history) == violations, store
 
 
+def test_who_comes_after_such_a_crash_may_find_the_lease_that_was_handed_over() -> None:
+    lost = ask((0.5, 2.0), "Release", "a.1", "", token=10)
+    seen = ask((0.6, 0.7), "Refresh", "b.1", "handed")
+    gives_up = ask((0.92, 0.93), "Withdraw", "b.1", "Withdrawn")
+    waits = ask((0.95, 0.99), "Acquire", "c.1", "Queued", wait=True)
+    rows = [row(1, "lock", "a.1", 10), row(2, "lock", "", 10)]
+    for store, faults, violations in (
+        ("mariadb", [CRASH], []),
+        ("mariadb", [], ["linearizable"]),
+        ("postgres", [CRASH], ["linearizable"]),
+    ):
+        history = story(A_HAS_IT, B_WAITS, lost, seen, gives_up, waits, faults=faults, audit=rows)
+        history.run.store = store
+        assert found(history) == violations, (store, faults)
+
+
 def test_who_is_told_to_wait_may_be_told_so_because_a_transaction_pins_the_lock() -> None:
     key = "fenced:0"
     asks = [replace(each, key=key) for each in (A_HAS_IT, ask((1.2, 1.3), "Acquire", "b.1", "Busy"))]

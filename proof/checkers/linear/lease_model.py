@@ -44,6 +44,7 @@ TOLD = {
 }
 
 
+UNDEAD = -math.inf  # the earliest end of a hold whose release a crash may have undone
 LOOKS = frozenset({"Busy", "Queued", "NotHeld", "TooManyHolds", "waiting", "handed", "gone", "lost"})
 
 
@@ -94,7 +95,9 @@ class Operation:
     latest: float = math.inf
     excused: bool = False  # somebody else may have been waiting: so it is told to wait
     pinned: bool = False  # the row may have been locked, as by a transaction that fences the lease
-    lossy: bool = False  # the release may have been lost in a crash of the database, as it is allowed to be
+    # The release may have been lost in a crash of the database, as it is allowed to be; or the hand-over that
+    # it was told of, which others may see before it is on the disk.
+    lossy: bool = False
     forgotten: bool = False  # so long ago that nobody remembers how the attempt ended
     by_others: tuple[str, ...] = ()  # what it may be told if others ended its ticket, or its unclaimed grant
 
@@ -172,7 +175,8 @@ class LeaseModel:
         if lock.how_ended(op.attempt) and not op.forgotten:
             return IMPOSSIBLE
         if all(_may_be_over(hold, op) for hold in lock.holds):
-            return (self._with(lock, op, (), lock.holds) if lock.holds else lock,)
+            over = self._with(lock, op, (), lock.holds) if lock.holds else lock
+            return (over, lock) if op.lossy and any(map(_is_undead, lock.holds)) else (over,)
         return IMPOSSIBLE
 
     def _gone(self, lock: Lock, op: Operation) -> Next:
@@ -218,7 +222,7 @@ class LeaseModel:
             for alive, over in _alive_and_over(others, op, op.count)
         ]
         if states and op.lossy:  # it is back after the crash, to its end at most; or it is not
-            undead = mine._replace(earliest=-math.inf)
+            undead = mine._replace(earliest=UNDEAD)
             states.append(self._with(lock, op, (*others, undead), ()))
         return tuple(states)
 
@@ -285,6 +289,11 @@ class LeaseModel:
             ended.add((op.attempt, mine))
         left = tuple(sorted(holds))
         return Lock(lock.token, lock.owner if left else "", left, frozenset(ended))
+
+
+def _is_undead(hold: Hold) -> bool:
+    """Tell whether it was released, and may be back after a crash."""
+    return hold.earliest == UNDEAD
 
 
 def _may_live(hold: Hold, op: Operation) -> bool:

@@ -110,6 +110,7 @@ class _Cutter:
         self._steps = _steps(history)
         self._crashes = Spans(_crashes(history))
         self._is_lazy = history.run.store == "postgres"  # what was answered may be undone, too
+        self._shows_early = history.run.store == "mariadb"  # others see a commit before it is on the disk
         self._breaks = Spans((ask.called, ask.called + UNDER_WAY) for ask in asks if ask.kind == "Break")
         self._pins = Spans(pins(updates, asks) if self._slice.key.partition(":")[0] == FENCED else ())
         claim = float(history.run.settings.get("claim") or max(ask.patience for ask in asks))
@@ -196,7 +197,8 @@ class _Cutter:
                 latest=self._moved(ask, latest) if ask.ttl else latest,
                 excused=self._waits.overlaps(called, returned, attempt),
                 pinned=returned - called >= ROW_LOCKED or self._pins.count(called, returned) > 0,
-                lossy=(self._is_lazy or not must) and self._crashes.count(called, returned) > 0,
+                lossy=(self._shows_early if answer == "handed" else self._is_lazy or not must)
+                and self._crashes.count(called, returned) > 0,
                 forgotten=returned - first >= REMEMBERED,
                 by_others=self._by_others(attempt, owner, first, returned),
             )
