@@ -21,7 +21,7 @@ _ON_POSTGRES = (
     " times as long as for the floor's: its row has one index where ours has four (key, token, owner, expiry)"
 )
 _ON_MARIADB = "driver and client are Python; what they take of the two cores is told below"
-_IN_TASKS = "tasks and the event loop add about as much as half of our statements"
+_IN_TASKS = "tasks and the event loop add a third to two thirds of what our statements take"
 _TWO_CORES = "eight processes, and what they wait for, share two cores"
 _HEARTBEATS = "heartbeats of those who wait are counted as well"
 

@@ -540,11 +540,9 @@ def test_the_checker_can_tell() -> None:
     assert violations([Turn("a", 1, 0.0, 1.0), Turn("a", 2, 1.0, 2.0), Turn("b", 1, 0.5, 0.6)]) == []
     assert "trusted" in violations([Turn("a", 1, 0.0, 1.0), Turn("a", 2, 0.9, 2.0)])[0]
     assert violations([Turn("a", 1, 0.0, 1.0), Turn("a", 2, 0.9, 2.0)], overlaps=True) == []
-    late = [
-        Turn("a", 2, 0.0, 1.0),
-        Turn("a", 1, 1.5, 2.0, asked=-0.1),
-    ]  # it was granted that before the other
-    assert violations(late, overlaps=True) == []
-    late[1].asked = 0.5
-    assert "granted after" in violations(late, overlaps=True)[0]
+    first, asked_before, asked_after = (
+        Turn("a", *turn) for turn in ((2, 0, 1), (1, 1.5, 2, -1), (1, 1.5, 2, 1))
+    )
+    assert violations([first, asked_before], overlaps=True) == []
+    assert "granted after" in violations([first, asked_after], overlaps=True)[0]
     assert "granted after" in violations([Turn("a", 2, 0.0, 1.0), Turn("a", 2, 1.5, 2.0)])[0]
